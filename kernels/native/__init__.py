@@ -1,0 +1,1 @@
+"""The native CPU kernels: C++ sources, and the shared library once it is built."""

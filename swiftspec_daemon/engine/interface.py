@@ -1,0 +1,62 @@
+"""The engine as the daemon sees it: requests in, a stream of token ids out. No torch, no tensors.
+
+`EngineClient` (in `client.py`) speaks to worker processes; `ScriptedEngine` (in `scripted.py`)
+answers from a script, for tests and for measuring everything around the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import Protocol
+
+import msgspec
+
+from swiftspec_daemon.engine.messages import Finished, Generate, Ready, Tokens
+
+
+class EngineStatus(msgspec.Struct, kw_only=True, frozen=True):
+    """What the engine is doing, for status messages and people."""
+
+    state: str
+    """"unloaded", "loading", "ready" or "failed"."""
+    phase: str = ""
+    """While loading: what is being done."""
+    fraction: float = 0.0
+    """While loading: 0 to 1."""
+    ready: Ready | None = None
+    code: str = ""
+    message: str = ""
+    hint: str = ""
+    worker_pid: int | None = None
+    running: int = 0
+    """Requests sent and not finished."""
+
+
+class Engine(Protocol):
+    """One target model, resident, one request decoding at a time."""
+
+    async def start(self) -> None:
+        """Begin loading; returns at once. A loaded or loading engine is left as it is."""
+
+    async def ready(self) -> Ready:
+        """Wait until requests are served. Raises EngineError or ModelError when that fails."""
+
+    def generate(self, request: Generate) -> AsyncIterator[Tokens | Finished]:
+        """Tokens as they are decided, then exactly one Finished.
+
+        Loads the model if it is not loaded. Closing the iterator cancels the request. The
+        request's `id` is given by the engine (pass 0).
+        Raises EngineError if the worker is lost.
+        """
+
+    async def unload(self) -> None:
+        """Free the model's memory; the next request loads it again."""
+
+    async def stop(self) -> None:
+        """End for good; running requests end as cancelled."""
+
+    @property
+    def status(self) -> EngineStatus: ...
+
+    def on_status(self, callback: Callable[[EngineStatus], None]) -> None:
+        """Call back, on the event loop, at each change of state and each step of loading."""

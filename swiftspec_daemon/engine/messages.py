@@ -1,0 +1,173 @@
+"""What crosses between the daemon and an engine worker: token ids and numbers, never text.
+
+Frames are a 4-byte little-endian length and a MessagePack body, over the worker's standard input
+and output. Knows neither sockets nor tensors.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Literal
+
+import msgspec
+
+
+class Priority(enum.IntEnum):
+    """Who goes first; a lower number wins. LOOK_AHEAD and WARM_UP are dropped when one arrives."""
+
+    INVOKED = 0
+    """The user pressed a key that asks for a completion."""
+    AUTOMATIC = 1
+    """The user typed."""
+    RAW = 2
+    """Chat and raw generation."""
+    LOOK_AHEAD = 3
+    """The completion after the one that is shown."""
+    WARM_UP = 4
+    """Prefill only, so that a later request finds its KV."""
+
+    @property
+    def droppable(self) -> bool:
+        """Dropped, not suspended, when a request of a higher priority arrives."""
+        return self >= Priority.LOOK_AHEAD
+
+
+class _Message(msgspec.Struct, kw_only=True, frozen=True, tag_field="type"):
+    pass
+
+
+# --- daemon to worker ---------------------------------------------------------------------------
+
+
+class Generate(_Message, tag="generate"):
+    """Continue `prompt`."""
+
+    id: int
+    """Unique while the worker lives; only grows."""
+    prompt: list[int]
+    """Token ids, at least one, BOS included where the model wants it."""
+    max_tokens: int
+    """New tokens at most; 0 only prefills."""
+    priority: Priority = Priority.AUTOMATIC
+    sequence: str = ""
+    """Names the document; requests of one sequence prefer the same KV slot."""
+    temperature: float = 0.0
+    """0 is greedy."""
+    top_k: int = 0
+    """0 is all."""
+    top_p: float = 1.0
+    seed: int = 0
+    """With the absolute position and the token id it keys the sampling noise."""
+    required: bytes = b""
+    """Bytes that the new text must start with (token healing); the last token may overrun them."""
+    stop_ids: list[int] = []
+    """Token ids that end the text; they are not sent."""
+    stop: list[bytes] = []
+    """Byte strings that end the text; the token that completes one is sent."""
+
+
+class Cancel(_Message, tag="cancel"):
+    """Stop request `id` within one step; its KV stays."""
+
+    id: int
+
+
+class Unload(_Message, tag="unload"):
+    """End the worker process once nothing runs."""
+
+
+Command = Generate | Cancel | Unload
+
+
+# --- worker to daemon ---------------------------------------------------------------------------
+
+
+class Loading(_Message, tag="loading"):
+    """Progress before `Ready`."""
+
+    phase: str
+    fraction: float
+    """0 to 1."""
+
+
+class Ready(_Message, tag="ready"):
+    """The model is loaded and requests are served."""
+
+    model: str
+    backend: str
+    kernels: str
+    """Which build of the kernels runs, for people ("avx512-vnni, gcc 12.2")."""
+    vocab: int
+    context: int
+    """Positions a request may fill, prompt and new tokens together."""
+    slots: int
+    """Documents whose KV is kept."""
+    load_ms: float
+    weight_bytes: int
+    kv_bytes: int
+
+
+class Failed(_Message, tag="failed"):
+    """The worker cannot serve (before `Ready`) or met an error that it does not survive."""
+
+    code: str
+    """`SwiftSpecError.code`."""
+    message: str
+    hint: str = ""
+
+
+class Tokens(_Message, tag="tokens"):
+    """New tokens of request `id`, decided and final."""
+
+    id: int
+    ids: list[int]
+
+
+FinishReason = Literal["stop", "length", "cancelled", "dropped", "error"]
+"""stop: a stop id, a stop string or the model's end; length: max_tokens or the context is full;
+cancelled: asked for; dropped: a look-ahead or warm-up made room; error: see `message`."""
+
+
+class Usage(msgspec.Struct, kw_only=True, frozen=True):
+    """What a request cost. Times in milliseconds."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    """Prompt tokens whose KV was there already."""
+    new_tokens: int = 0
+    queue_ms: float = 0.0
+    prefill_ms: float = 0.0
+    decode_ms: float = 0.0
+
+
+class Finished(_Message, tag="finished"):
+    """The last message about request `id`; each request gets exactly one."""
+
+    id: int
+    reason: FinishReason
+    usage: Usage
+    code: str = ""
+    message: str = ""
+
+
+Event = Loading | Ready | Failed | Tokens | Finished
+
+_command_decoder = msgspec.msgpack.Decoder(Command)
+_event_decoder = msgspec.msgpack.Decoder(Event)
+_encoder = msgspec.msgpack.Encoder()
+
+
+def encode(message: Command | Event) -> bytes:
+    """One frame: length and body."""
+    body = _encoder.encode(message)
+    return len(body).to_bytes(4, "little") + body
+
+
+def decode_command(body: bytes) -> Command:
+    """The body of a frame that the daemon sent. Raises msgspec.DecodeError."""
+    return _command_decoder.decode(body)
+
+
+def decode_event(body: bytes) -> Event:
+    """The body of a frame that a worker sent. Raises msgspec.DecodeError."""
+    return _event_decoder.decode(body)

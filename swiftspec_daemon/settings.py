@@ -1,0 +1,152 @@
+"""Every setting of the project, once: defaults < settings.toml < environment < flags.
+
+The environment spells `server.port` as SWIFTSPEC_SERVER__PORT. Values are checked by msgspec;
+an error names the setting and where it came from. Knows nothing of what the settings are used for.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from swiftspec_daemon import paths
+from swiftspec_daemon.errors import SettingsError
+
+ENVIRONMENT_PREFIX = "SWIFTSPEC_"
+_NOT_SETTINGS = {"SWIFTSPEC_HOME"}
+
+
+class ServerSettings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Where the daemon listens. Always a loopback address."""
+
+    host: Literal["127.0.0.1", "::1", "localhost"] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535)] = 17817
+    """0 lets the system choose; clients find the port in the daemon's record."""
+    max_message_bytes: Annotated[int, Meta(ge=65536)] = 16 * 1024 * 1024
+    allowed_origins: list[str] = []
+    """Web pages, as scheme://host:port, that may open a websocket (with the token)."""
+
+
+class ModelSettings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """The target model and how it is run."""
+
+    target: str = "default"
+    """"default", a name from `swiftspec models list`, a folder of the hub's format, a GGUF file."""
+    backend: Literal["auto", "native", "transformers"] = "auto"
+    context: Annotated[int, Meta(ge=64)] | None = None
+    """Positions to make room for; the model's own, at most 4096, if absent."""
+    threads: Annotated[int, Meta(ge=0, le=256)] = 0
+    """Compute threads; 0 takes the physical cores, at most 8."""
+    kv_slots: Annotated[int, Meta(ge=1, le=64)] = 4
+    """Documents whose keys and values are kept between requests."""
+    idle_unload_s: Annotated[float, Meta(ge=0)] = 1800.0
+    """Free the model's memory after this many idle seconds; 0 never does."""
+
+
+class CompletionSettings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """What a completion may be."""
+
+    max_tokens: Annotated[int, Meta(ge=1, le=4096)] = 64
+    max_lines: Annotated[int, Meta(ge=1, le=1000)] = 8
+    temperature: Annotated[float, Meta(ge=0, le=10)] = 0.0
+    seed: int = 0
+
+
+class LogSettings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """Log files. They hold no text of the user's, at any level."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    max_bytes: Annotated[int, Meta(ge=10_000)] = 2_000_000
+    backups: Annotated[int, Meta(ge=0, le=100)] = 3
+
+
+class Settings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """All settings, by section."""
+
+    server: ServerSettings = ServerSettings()
+    model: ModelSettings = ModelSettings()
+    completion: CompletionSettings = CompletionSettings()
+    log: LogSettings = LogSettings()
+
+
+def load(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Settings:
+    """The settings in force.
+
+    `flags` maps dotted names ("server.port") to values; None values are left out. `file` defaults
+    to the user's settings.toml, which need not exist; a file that is named must.
+    Raises SettingsError.
+    """
+    values: dict[str, Any] = {}
+    source: dict[str, str] = {}
+    chosen = file if file is not None else paths.settings_file()
+    _merge(values, source, _read_file(chosen, must_exist=file is not None), str(chosen))
+    for name, value in (os.environ if environment is None else environment).items():
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in _NOT_SETTINGS:
+            dotted = name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", ".")
+            _merge(values, source, _nest(dotted, value), f"environment variable {name}")
+    for dotted, value in (flags or {}).items():
+        if value is not None:
+            _merge(values, source, _nest(dotted, value), f"flag for {dotted}")
+    return _convert(values, source)
+
+
+def schema() -> dict[str, Any]:
+    """JSON schema of the settings file, for the docs."""
+    return msgspec.json.schema(Settings)
+
+
+def _read_file(file: Path, *, must_exist: bool) -> dict[str, Any]:
+    try:
+        with file.open("rb") as stream:
+            return tomllib.load(stream)
+    except FileNotFoundError:
+        if must_exist:
+            raise SettingsError(f"There is no settings file {file}.") from None
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{file} is not valid TOML: {error}.", "Correct the file.") from None
+    except OSError as error:
+        raise SettingsError(f"{file} cannot be read: {error.strerror}.") from None
+
+
+def _nest(dotted: str, value: Any) -> dict[str, Any]:
+    for part in reversed(dotted.split(".")):
+        value = {part: value}
+    result: dict[str, Any] = value
+    return result
+
+
+def _merge(
+    into: dict[str, Any], source: dict[str, str], layer: dict[str, Any], name: str, path: str = "$"
+) -> None:
+    for key, value in layer.items():
+        where = f"{path}.{key}"
+        if isinstance(value, dict) and isinstance(into.get(key, {}), dict):
+            _merge(into.setdefault(key, {}), source, value, name, where)
+        else:
+            into[key] = value
+        source[where] = name
+
+
+def _convert(values: dict[str, Any], source: dict[str, str]) -> Settings:
+    try:
+        return msgspec.convert(values, Settings, strict=False)
+    except msgspec.ValidationError as error:
+        text = str(error)
+        detail, _, where = text.partition(" - at `")
+        where = where.rstrip("`")
+        setting = where.removeprefix("$.")
+        origin = source.get(where, "the settings")
+        subject = f"Setting {setting} ({origin}): " if setting and setting != "$" else ""
+        raise SettingsError(f"{subject}{detail}.", "See `swiftspec doctor`.") from None

@@ -48,7 +48,7 @@ class Hello(Message, tag="hello"):
     """The newest version that the client speaks."""
     client: str = ""
     """Name and version of the client, for logs and status ("neovim/0.12.4")."""
-    position_encodings: list[PositionEncoding] = ["utf-16"]
+    position_encodings: list[PositionEncoding] = msgspec.field(default_factory=lambda: ["utf-16"])
     """In order of preference; the server takes the first that it speaks."""
 
 
@@ -244,7 +244,7 @@ class Status(Message, tag="status"):
     model: ModelStatus
     connections: int = 0
     documents: int = 0
-    counters: Counters = Counters()
+    counters: Counters = msgspec.field(default_factory=Counters)
     memory_mb: dict[str, float] = {}
     """Proportional set size, by process ("daemon", "worker"), in 10^6 bytes."""
 

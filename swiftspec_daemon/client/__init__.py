@@ -1,1 +1,1 @@
-"""."""
+"""The public client: `AsyncClient` and `Client`."""

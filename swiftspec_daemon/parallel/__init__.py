@@ -1,1 +1,1 @@
-"""."""
+"""Worker processes and their life."""

@@ -1,1 +1,1 @@
-"""."""
+"""One ASGI application: websocket API, authentication, health, lifecycle."""

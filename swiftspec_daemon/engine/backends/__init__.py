@@ -1,1 +1,1 @@
-"""."""
+"""Backends, each behind `swiftspec_daemon.engine.backend.Backend`; loaded in workers only."""

@@ -39,7 +39,7 @@ class _Message(msgspec.Struct, kw_only=True, frozen=True, tag_field="type"):
 # --- daemon to worker ---------------------------------------------------------------------------
 
 
-class Generate(_Message, tag="generate"):
+class Generate(_Message, tag="generate", frozen=True):
     """Continue `prompt`."""
 
     id: int
@@ -66,13 +66,13 @@ class Generate(_Message, tag="generate"):
     """Byte strings that end the text; the token that completes one is sent."""
 
 
-class Cancel(_Message, tag="cancel"):
+class Cancel(_Message, tag="cancel", frozen=True):
     """Stop request `id` within one step; its KV stays."""
 
     id: int
 
 
-class Unload(_Message, tag="unload"):
+class Unload(_Message, tag="unload", frozen=True):
     """End the worker process once nothing runs."""
 
 
@@ -82,7 +82,7 @@ Command = Generate | Cancel | Unload
 # --- worker to daemon ---------------------------------------------------------------------------
 
 
-class Loading(_Message, tag="loading"):
+class Loading(_Message, tag="loading", frozen=True):
     """Progress before `Ready`."""
 
     phase: str
@@ -90,7 +90,7 @@ class Loading(_Message, tag="loading"):
     """0 to 1."""
 
 
-class Ready(_Message, tag="ready"):
+class Ready(_Message, tag="ready", frozen=True):
     """The model is loaded and requests are served."""
 
     model: str
@@ -107,7 +107,7 @@ class Ready(_Message, tag="ready"):
     kv_bytes: int
 
 
-class Failed(_Message, tag="failed"):
+class Failed(_Message, tag="failed", frozen=True):
     """The worker cannot serve (before `Ready`) or met an error that it does not survive."""
 
     code: str
@@ -116,7 +116,7 @@ class Failed(_Message, tag="failed"):
     hint: str = ""
 
 
-class Tokens(_Message, tag="tokens"):
+class Tokens(_Message, tag="tokens", frozen=True):
     """New tokens of request `id`, decided and final."""
 
     id: int
@@ -140,7 +140,7 @@ class Usage(msgspec.Struct, kw_only=True, frozen=True):
     decode_ms: float = 0.0
 
 
-class Finished(_Message, tag="finished"):
+class Finished(_Message, tag="finished", frozen=True):
     """The last message about request `id`; each request gets exactly one."""
 
     id: int

@@ -41,7 +41,7 @@ class Edit(msgspec.Struct, kw_only=True, frozen=True):
 # --- client to server ---------------------------------------------------------------------------
 
 
-class Hello(Message, tag="hello"):
+class Hello(Message, tag="hello", frozen=True):
     """The first message of a connection; the server answers `welcome`."""
 
     protocol: int = PROTOCOL_VERSION
@@ -52,7 +52,7 @@ class Hello(Message, tag="hello"):
     """In order of preference; the server takes the first that it speaks."""
 
 
-class OpenDocument(Message, tag="open"):
+class OpenDocument(Message, tag="open", frozen=True):
     """The client has opened a document; its text is the client's from now on."""
 
     uri: str
@@ -62,7 +62,7 @@ class OpenDocument(Message, tag="open"):
     """Language identifier ("python"), empty if not known."""
 
 
-class ChangeDocument(Message, tag="change"):
+class ChangeDocument(Message, tag="change", frozen=True):
     """Edits, each against the text that the one before it left."""
 
     uri: str
@@ -73,13 +73,13 @@ class ChangeDocument(Message, tag="change"):
     """If given, the whole new text; `edits` is then ignored."""
 
 
-class CloseDocument(Message, tag="close"):
+class CloseDocument(Message, tag="close", frozen=True):
     """The client no longer keeps this document in sync."""
 
     uri: str
 
 
-class Complete(Message, tag="complete"):
+class Complete(Message, tag="complete", frozen=True):
     """Ask for a completion; it supersedes an earlier one of the same document."""
 
     id: int | str
@@ -97,13 +97,13 @@ class Complete(Message, tag="complete"):
     seed: int | None = None
 
 
-class Cancel(Message, tag="cancel"):
+class Cancel(Message, tag="cancel", frozen=True):
     """Stop a request; it ends with `done`, reason "cancelled"."""
 
     id: int | str
 
 
-class Shown(Message, tag="shown"):
+class Shown(Message, tag="shown", frozen=True):
     """The user has seen this much of the completion."""
 
     id: int | str
@@ -111,7 +111,7 @@ class Shown(Message, tag="shown"):
     """Unicode code points shown; all if absent."""
 
 
-class Accepted(Message, tag="accepted"):
+class Accepted(Message, tag="accepted", frozen=True):
     """The user has taken the completion or a part of it."""
 
     id: int | str
@@ -119,13 +119,13 @@ class Accepted(Message, tag="accepted"):
     """Unicode code points taken, from the start; all if absent."""
 
 
-class Rejected(Message, tag="rejected"):
+class Rejected(Message, tag="rejected", frozen=True):
     """The user has seen the completion and did not take it."""
 
     id: int | str
 
 
-class GetStatus(Message, tag="get_status"):
+class GetStatus(Message, tag="get_status", frozen=True):
     """Ask for one `status` message. With `subscribe`, also for one at each change."""
 
     subscribe: bool = False
@@ -148,7 +148,7 @@ ClientMessage = (
 # --- server to client ---------------------------------------------------------------------------
 
 
-class Welcome(Message, tag="welcome"):
+class Welcome(Message, tag="welcome", frozen=True):
     """The answer to `hello`."""
 
     protocol: int
@@ -159,14 +159,14 @@ class Welcome(Message, tag="welcome"):
     """"streaming", "first_line", "feedback", "status"; more may come."""
 
 
-class Delta(Message, tag="delta"):
+class Delta(Message, tag="delta", frozen=True):
     """More text of a completion, to be appended; what was sent is never taken back."""
 
     id: int | str
     text: str
 
 
-class FirstLine(Message, tag="first_line"):
+class FirstLine(Message, tag="first_line", frozen=True):
     """The first line is whole (the deltas so far hold at least this); a client may show it now."""
 
     id: int | str
@@ -194,7 +194,7 @@ client; superseded: by a newer request of the document; empty: nothing to sugges
 why; error: `message` says what."""
 
 
-class Done(Message, tag="done"):
+class Done(Message, tag="done", frozen=True):
     """The last message about a completion; each request gets exactly one."""
 
     id: int | str
@@ -235,7 +235,7 @@ class Counters(msgspec.Struct, kw_only=True, frozen=True):
     new_tokens: int = 0
 
 
-class Status(Message, tag="status"):
+class Status(Message, tag="status", frozen=True):
     """What the daemon is doing."""
 
     version: str
@@ -249,7 +249,7 @@ class Status(Message, tag="status"):
     """Proportional set size, by process ("daemon", "worker"), in 10^6 bytes."""
 
 
-class Error(Message, tag="error"):
+class Error(Message, tag="error", frozen=True):
     """A message was not understood or could not be obeyed; the connection goes on."""
 
     code: str

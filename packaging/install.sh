@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# install.sh VENV [EXTRA]: makes the virtual environment VENV if it is not there, and installs this
+# project into it, editable, with the named extra. Says which build of the kernels came out.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+venv=$1
+extra=${2:-}
+python=${PYTHON:-python3}
+
+fail() {
+  printf 'error: %s\n       %s\n' "$1" "$2" >&2
+  exit 1
+}
+
+if [ ! -x "$venv/bin/python" ]; then
+  command -v "$python" >/dev/null ||
+    fail "there is no $python." "Install Python 3.11 or newer (apt install python3 python3-venv)."
+  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+    fail "$("$python" --version) is too old; Python 3.11 or newer is needed." \
+      "Name a newer one: make run PYTHON=python3.12"
+  "$python" -c 'import ensurepip, venv' 2>/dev/null ||
+    fail "$python cannot make virtual environments." "Run: apt install python3-venv"
+  echo "Making the virtual environment $venv"
+  "$python" -m venv "$venv"
+fi
+
+echo "Installing swiftspec-daemon${extra:+ [$extra]} (packages from PyPI, then the native kernels)"
+"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".${extra:+[$extra]}" ||
+  fail "the installation failed; pip's own words are above." \
+    "Without a network, or behind a proxy, see pip's documentation of PIP_INDEX_URL and PIP_PROXY."
+
+build=$("$venv/bin/python" -P -m swiftspec_daemon.kernels.native.library) ||
+  fail "the installed kernels cannot be loaded." "Run: make distclean setup"
+echo "Native kernels: $build"

@@ -1,0 +1,1 @@
+"""Benchmarks: what the project's figures are and how they are measured and reported."""

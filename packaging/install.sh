@@ -7,10 +7,24 @@ cd "$(dirname "$0")/.."
 venv=$1
 extra=${2:-}
 python=${PYTHON:-python3}
+log=$venv/install.log
 
 fail() {
   printf 'error: %s\n       %s\n' "$1" "$2" >&2
   exit 1
+}
+
+# One line of the terminal that says what pip is doing; nothing where the output is a file.
+show_progress() {
+  local line
+  while IFS= read -r line; do
+    echo "$line" >>"$log"
+    case $line in
+      "  Downloading"* | *Collecting* | *Building* | Installing*)
+        [ ! -t 1 ] || printf '\r\033[K  %.76s' "${line#"${line%%[! ]*}"}" ;;
+    esac
+  done
+  [ ! -t 1 ] || printf '\r\033[K'
 }
 
 if [ ! -x "$venv/bin/python" ]; then
@@ -18,17 +32,20 @@ if [ ! -x "$venv/bin/python" ]; then
     fail "there is no $python." "Install Python 3.11 or newer (apt install python3 python3-venv)."
   "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
     fail "$("$python" --version) is too old; Python 3.11 or newer is needed." \
-      "Name a newer one: make run PYTHON=python3.12"
+      "Name a newer one, for example: make run PYTHON=python3.12"
   "$python" -c 'import ensurepip, venv' 2>/dev/null ||
     fail "$python cannot make virtual environments." "Run: apt install python3-venv"
   echo "Making the virtual environment $venv"
   "$python" -m venv "$venv"
 fi
 
-echo "Installing swiftspec-daemon${extra:+ [$extra]} (packages from PyPI, then the native kernels)"
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check --editable ".${extra:+[$extra]}" ||
-  fail "the installation failed; pip's own words are above." \
-    "Without a network, or behind a proxy, see pip's documentation of PIP_INDEX_URL and PIP_PROXY."
+echo "Installing swiftspec-daemon${extra:+ [$extra]}: packages from PyPI, then the native kernels"
+: >"$log"
+"$venv/bin/python" -m pip install --disable-pip-version-check --no-input \
+  --editable ".${extra:+[$extra]}" 2>&1 | show_progress ||
+  { tail -n 20 "$log" >&2
+    fail "the installation failed; pip's last words are above, all of them in $log." \
+      "If PyPI cannot be reached, see pip's documentation on proxies and index URLs."; }
 
 build=$("$venv/bin/python" -P -m swiftspec_daemon.kernels.native.library) ||
   fail "the installed kernels cannot be loaded." "Run: make distclean setup"

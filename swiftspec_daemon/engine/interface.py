@@ -6,7 +6,7 @@ answers from a script, for tests and for measuring everything around the engine.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Protocol
 
 import msgspec
@@ -41,10 +41,10 @@ class Engine(Protocol):
     async def ready(self) -> Ready:
         """Wait until requests are served. Raises EngineError or ModelError when that fails."""
 
-    def generate(self, request: Generate) -> AsyncIterator[Tokens | Finished]:
+    def generate(self, request: Generate) -> AsyncGenerator[Tokens | Finished, None]:
         """Tokens as they are decided, then exactly one Finished.
 
-        Loads the model if it is not loaded. Closing the iterator cancels the request. The
+        Loads the model if it is not loaded. Closing the generator cancels the request. The
         request's `id` is given by the engine (pass 0).
         Raises EngineError if the worker is lost.
         """

@@ -1,0 +1,200 @@
+"""The engine itself, in one thread: commands in, one step at a time, events out.
+
+Ties scheduler, slots and generations to a backend. Knows no process, pipe or thread; the worker's
+loop (and tests) call `receive` and `step`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from swiftspec_daemon.engine.backend import Backend, KVCache
+from swiftspec_daemon.engine.generation import Generation, Vocabulary
+from swiftspec_daemon.engine.messages import (
+    Cancel,
+    Command,
+    Event,
+    Finished,
+    FinishReason,
+    Generate,
+    Tokens,
+    Unload,
+    Usage,
+)
+from swiftspec_daemon.engine.pacing import Pacer
+from swiftspec_daemon.engine.scheduler import Scheduler
+from swiftspec_daemon.engine.slots import Slot, Slots
+from swiftspec_daemon.errors import SwiftSpecError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Job:
+    """A request that is waiting, running or suspended."""
+
+    generation: Generation
+    arrived: float
+    slot: Slot | None = None
+    cached: int | None = None
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+
+
+class EngineCore:
+    """Serves requests on one loaded model."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        vocabulary: Vocabulary,
+        *,
+        slots: int,
+        queue_limit: int,
+        step_budget_ms: float,
+        clock: Callable[[], float],
+        emit: Callable[[Event], None],
+    ) -> None:
+        """`clock` gives seconds; `emit` is called in the order of events."""
+        self._backend = backend
+        self._vocabulary = vocabulary
+        self._clock = clock
+        self._emit = emit
+        self._scheduler = Scheduler(queue_limit)
+        self._slots = Slots(slots)
+        self._caches: dict[int, KVCache] = {}
+        self._pacer = Pacer(step_budget_ms)
+        self._jobs: dict[int, _Job] = {}
+        self.unloading = False
+
+    @property
+    def busy(self) -> bool:
+        """There is a step to do."""
+        return bool(self._jobs)
+
+    def receive(self, command: Command) -> None:
+        """Take in a command. It has its effect before the next step."""
+        match command:
+            case Generate():
+                self._admit(command)
+            case Cancel(id=request):
+                if request in self._jobs:
+                    self._finish(request, "cancelled")
+            case Unload():
+                self.unloading = True
+
+    def cancel_all(self) -> None:
+        """End every request as cancelled."""
+        for request in list(self._jobs):
+            self._finish(request, "cancelled")
+
+    def step(self) -> None:
+        """One forward pass for the request whose turn it is; nothing if there is none."""
+        request = self._scheduler.next()
+        if request is None:
+            return
+        job = self._jobs[request]
+        try:
+            self._advance(request, job)
+        except SwiftSpecError as error:
+            self._discard_kv(job)
+            self._fail(request, error)
+
+    def warm_up(self) -> None:
+        """One block through the model, so that the first request finds weights in memory."""
+        cache = self._cache(0)
+        tokens = [0] * min(self._pacer.block, self._backend.context)
+        started = self._clock()
+        self._backend.append(cache, tokens, logits=True)
+        self._pacer.record(len(tokens), (self._clock() - started) * 1e3)
+        self._backend.truncate(cache, 0)
+
+    def _admit(self, request: Generate) -> None:
+        if request.id in self._jobs:
+            log.error("request id %d came twice; the second is ignored", request.id)
+            return
+        try:
+            generation = Generation(request, self._vocabulary, self._backend.context)
+        except SwiftSpecError as error:
+            self._refuse(request, error.code, str(error))
+            return
+        admission = self._scheduler.submit(request.id, request.priority, request.sequence)
+        if not admission.accepted:
+            message = "Too many requests are waiting for the model. Try again in a moment."
+            self._refuse(request, "overloaded", message)
+            return
+        self._jobs[request.id] = _Job(generation, arrived=self._clock())
+        for dropped in admission.dropped:
+            self._finish(dropped, "dropped")
+
+    def _advance(self, request: int, job: _Job) -> None:
+        generation = job.generation
+        slot = job.slot or self._assign(request, job)
+        decoding = generation.decoding
+        held_before = len(slot.tokens)
+        started = self._clock()
+        ids = generation.step(
+            self._backend, self._cache(slot.index), slot.tokens, self._pacer.block
+        )
+        elapsed = self._clock() - started
+        self._pacer.record(len(slot.tokens) - held_before, elapsed * 1e3)
+        if decoding:
+            job.decode_s += elapsed
+        else:
+            job.prefill_s += elapsed
+        if ids:
+            self._emit(Tokens(id=request, ids=ids))
+        if generation.finished is not None:
+            self._finish(request, generation.finished)
+
+    def _assign(self, request: int, job: _Job) -> Slot:
+        """Give a job that has none a slot, maybe that of a suspended one."""
+        generation = job.generation
+        assignment = self._slots.acquire(
+            generation.tokens, generation.request.sequence, holder=request
+        )
+        if assignment.robbed is not None:
+            self._jobs[assignment.robbed].slot = None
+        self._backend.truncate(self._cache(assignment.slot.index), assignment.cached)
+        job.slot = assignment.slot
+        if job.cached is None:  # a resumed job reports what it found at its beginning
+            job.cached = assignment.cached
+        return assignment.slot
+
+    def _cache(self, index: int) -> KVCache:
+        if index not in self._caches:
+            self._caches[index] = self._backend.new_cache(self._backend.context)
+        return self._caches[index]
+
+    def _discard_kv(self, job: _Job) -> None:
+        """Forget KV that may be wrong after an error."""
+        if job.slot is not None:
+            job.slot.tokens.clear()
+            self._backend.truncate(self._cache(job.slot.index), 0)
+
+    def _finish(
+        self, request: int, reason: FinishReason, code: str = "", message: str = ""
+    ) -> None:
+        self._scheduler.remove(request)
+        job = self._jobs.pop(request)
+        if job.slot is not None:
+            self._slots.release(job.slot)
+        computed = job.prefill_s + job.decode_s
+        usage = Usage(
+            prompt_tokens=len(job.generation.request.prompt),
+            cached_tokens=job.cached or 0,
+            new_tokens=job.generation.new_tokens,
+            queue_ms=(self._clock() - job.arrived - computed) * 1e3,
+            prefill_ms=job.prefill_s * 1e3,
+            decode_ms=job.decode_s * 1e3,
+        )
+        self._emit(Finished(id=request, reason=reason, usage=usage, code=code, message=message))
+
+    def _fail(self, request: int, error: SwiftSpecError) -> None:
+        self._finish(request, "error", error.code, str(error))
+
+    def _refuse(self, request: Generate, code: str, message: str) -> None:
+        usage = Usage(prompt_tokens=len(request.prompt))
+        self._emit(Finished(id=request.id, reason="error", usage=usage, code=code, message=message))

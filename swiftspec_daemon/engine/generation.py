@@ -1,0 +1,118 @@
+"""One request's life, a step at a time: prefill blocks, then a token a step, until it ends.
+
+A step is one forward pass. Between steps everything about the request lies here and in its KV
+slot, so it can be suspended, moved to another slot or ended at any step, and the tokens are the
+same. Knows no other request, no queue and no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from swiftspec_daemon.engine.backend import Backend, KVCache, Logits
+from swiftspec_daemon.engine.messages import FinishReason, Generate
+from swiftspec_daemon.errors import ContextTooLong, UsageError
+from swiftspec_daemon.speculation.constraint import PrefixConstraint, TokenTable
+from swiftspec_daemon.speculation.sampling import SamplingParameters, pick
+from swiftspec_daemon.speculation.stops import StopMatcher
+
+
+@dataclass(frozen=True, slots=True)
+class Vocabulary:
+    """What generation must know of a model besides its logits."""
+
+    table: TokenTable
+    eos_ids: frozenset[int]
+    size: int
+    """Ids are below it."""
+
+    @classmethod
+    def build(cls, token_bytes: Sequence[bytes], eos_ids: Sequence[int], size: int) -> Vocabulary:
+        """`token_bytes` may be shorter than `size` (padded vocabularies)."""
+        padded = [*token_bytes[:size], *([b""] * (size - len(token_bytes)))]
+        return cls(TokenTable(padded, eos_ids), frozenset(eos_ids), size)
+
+
+class Generation:
+    """The state of one request."""
+
+    def __init__(self, request: Generate, vocabulary: Vocabulary, context: int) -> None:
+        """Raises UsageError or ContextTooLong for a request that cannot be served."""
+        _check(request, vocabulary, context)
+        self.request = request
+        self.tokens: list[int] = list(request.prompt)
+        """Prompt and decided tokens."""
+        self.finished: FinishReason | None = None
+        self._vocabulary = vocabulary
+        self._room = min(request.max_tokens, context - len(request.prompt))
+        self._constraint = PrefixConstraint(vocabulary.table, request.required)
+        self._stops = StopMatcher(tuple(filter(None, request.stop)), skip=len(request.required))
+        self._ends = vocabulary.eos_ids | set(request.stop_ids)
+        self._sampling = SamplingParameters(
+            temperature=request.temperature,
+            top_k=request.top_k,
+            top_p=request.top_p,
+            seed=request.seed,
+        )
+
+    @property
+    def new_tokens(self) -> int:
+        """Tokens decided so far, a stop id not counted."""
+        return len(self.tokens) - len(self.request.prompt)
+
+    @property
+    def decoding(self) -> bool:
+        """The first token is decided."""
+        return self.new_tokens > 0
+
+    def step(self, backend: Backend, cache: KVCache, held: list[int], block: int) -> list[int]:
+        """One forward pass over at most `block` tokens; the newly decided tokens, if any.
+
+        `held` are the tokens whose KV is in `cache`, a proper prefix of `self.tokens`; it grows
+        with the cache. Sets `finished` when the text has ended. Raises EngineError.
+        """
+        pending = self.tokens[len(held) : len(held) + block]
+        last = len(held) + len(pending) == len(self.tokens)
+        logits = backend.append(cache, pending, logits=last and self._room > 0)
+        held += pending
+        if last and self._room <= 0:
+            self.finished = "length"
+        return [] if logits is None else self._decide(logits)
+
+    def _decide(self, logits: Logits) -> list[int]:
+        """Pick the next token and see whether the text ends with it."""
+        allowed = self._constraint.allowed()
+        if self._constraint.open and allowed is None:
+            self._constraint = self._constraint.released()
+            self._stops = StopMatcher(self._stops.stops)
+        token = pick(logits, len(self.tokens), self._sampling, allowed)
+        if token in self._ends and not self._constraint.open:
+            self.finished = "stop"
+            return []
+        self.tokens.append(token)
+        self._room -= 1
+        if self._constraint.open:
+            self._constraint = self._constraint.after(token)
+        self._stops, stopped = self._stops.after(self._vocabulary.table.token_bytes[token])
+        if stopped:
+            self.finished = "stop"
+        elif self._room <= 0:
+            self.finished = "length"
+        return [token]
+
+
+def _check(request: Generate, vocabulary: Vocabulary, context: int) -> None:
+    if not request.prompt:
+        raise UsageError("The prompt is empty: at least one token is needed.")
+    if min(request.prompt) < 0 or max(request.prompt) >= vocabulary.size:
+        raise UsageError(f"A token id of the prompt is outside 0 to {vocabulary.size - 1}.")
+    if request.max_tokens < 0:
+        raise UsageError("max_tokens is negative.")
+    if not (request.temperature >= 0 and request.top_k >= 0 and request.top_p > 0):
+        raise UsageError("temperature and top_k must be 0 or more, and top_p more than 0.")
+    if len(request.prompt) > context:
+        raise ContextTooLong(
+            f"The prompt has {len(request.prompt)} tokens; the model's context holds {context}.",
+            "Send a shorter prompt, or raise the setting model.context.",
+        )

@@ -1,37 +1,69 @@
-"""Tokens per second are counted over what they say, and nothing is measured that did not happen."""
+"""Tokens per second are counted over what they say, and nothing is measured that did not happen.
+
+The clock is the script's: each answer says how long it took.
+"""
+
+from collections.abc import AsyncIterator
 
 import pytest
 
-from swiftspec_daemon.bench.engine_speed import decode_tok_s, prefill_tok_s
-from swiftspec_daemon.engine.messages import Generate
+from swiftspec_daemon.bench import engine_speed
+from swiftspec_daemon.engine.messages import Finished, Generate, Tokens, Usage
 from swiftspec_daemon.engine.scripted import Answer, ScriptedEngine
 from swiftspec_daemon.errors import EngineError
 
+Timed = tuple[float, Tokens | Finished]
 
-async def test_decode_leaves_the_first_token_and_its_time_out():
-    answer = Answer(ids=range(8), first_delay_s=0.5, delay_s=0.02)
-    engine = ScriptedEngine(lambda request: answer)
-    rate = await decode_tok_s(engine, [1, 2, 3], 8)
-    assert 0 < rate <= 50  # each token comes at least 0.02 s after the one before it
-    assert rate > 7 / 0.5  # with the first delay it would be slower than this
+
+class TimedEngine(ScriptedEngine):
+    """Says events, each a number of seconds (by a clock of its own) after the one before."""
+
+    def __init__(self, events: list[Timed], monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__({})
+        self.events = events
+        self.now = 100.0
+        monkeypatch.setattr(engine_speed.time, "perf_counter", lambda: self.now)
+
+    async def generate(self, request: Generate) -> AsyncIterator[Tokens | Finished]:
+        self.requests.append(request)
+        for seconds, event in self.events:
+            self.now += seconds
+            yield event
+
+
+def finished(cached: int = 0) -> Timed:
+    return 9.0, Finished(id=1, reason="length", usage=Usage(cached_tokens=cached))
+
+
+async def test_decode_leaves_the_first_token_and_its_time_out(monkeypatch: pytest.MonkeyPatch):
+    events: list[Timed] = [(5.0, Tokens(id=1, ids=[7]))]
+    events += [(0.5, Tokens(id=1, ids=[8])), (0.5, Tokens(id=1, ids=[9, 10])), finished()]
+    rate = await engine_speed.decode_tok_s(TimedEngine(events, monkeypatch), [1, 2], 4)
+    assert rate == 3.0
 
 
 async def test_decode_of_a_text_that_ends_early_is_an_error():
     engine = ScriptedEngine(lambda request: [5, 6, 7])
     with pytest.raises(EngineError, match="too few"):
-        await decode_tok_s(engine, [1], 64)
+        await engine_speed.decode_tok_s(engine, [1], 64)
 
 
-async def test_prefill_counts_the_prompt():
-    def script(request: Generate) -> Answer:
-        assert (len(request.prompt), request.max_tokens) == (512, 0)
-        return Answer(first_delay_s=0.1)
+async def test_prefill_counts_the_prompt_and_asks_for_no_tokens(monkeypatch: pytest.MonkeyPatch):
+    engine = TimedEngine([finished()], monkeypatch)
+    assert await engine_speed.prefill_tok_s(engine, range(450), "a") == 50.0
+    assert (len(engine.requests[0].prompt), engine.requests[0].max_tokens) == (450, 0)
 
-    rate = await prefill_tok_s(ScriptedEngine(script), range(512), "a")
-    assert 0 < rate <= 5120
+
+async def test_prefill_of_a_cached_prompt_is_an_error(monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(EngineError, match="12 prompt tokens were cached"):
+        await engine_speed.prefill_tok_s(
+            TimedEngine([finished(cached=12)], monkeypatch), range(99), "a"
+        )
 
 
 async def test_a_request_that_fails_is_an_error():
-    engine = ScriptedEngine(lambda request: Answer(reason="error", message="out of memory"))
+    engine = ScriptedEngine(
+        lambda request: Answer(ids=[1, 2], reason="error", message="out of memory")
+    )
     with pytest.raises(EngineError, match="out of memory"):
-        await prefill_tok_s(engine, [1], "a")
+        await engine_speed.decode_tok_s(engine, [1], 8)

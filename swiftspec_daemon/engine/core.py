@@ -145,7 +145,8 @@ class EngineCore:
         else:
             job.prefill_s += elapsed
         if ids:
-            self._emit(Tokens(id=request, ids=ids))
+            usage = None if decoding else self._usage(job)
+            self._emit(Tokens(id=request, ids=ids, usage=usage))
         if generation.finished is not None:
             self._finish(request, generation.finished)
 
@@ -181,8 +182,12 @@ class EngineCore:
         job = self._jobs.pop(request)
         if job.slot is not None:
             self._slots.release(job.slot)
+        usage = self._usage(job)
+        self._emit(Finished(id=request, reason=reason, usage=usage, code=code, message=message))
+
+    def _usage(self, job: _Job) -> Usage:
         computed = job.prefill_s + job.decode_s
-        usage = Usage(
+        return Usage(
             prompt_tokens=len(job.generation.request.prompt),
             cached_tokens=job.cached or 0,
             new_tokens=job.generation.new_tokens,
@@ -190,7 +195,6 @@ class EngineCore:
             prefill_ms=job.prefill_s * 1e3,
             decode_ms=job.decode_s * 1e3,
         )
-        self._emit(Finished(id=request, reason=reason, usage=usage, code=code, message=message))
 
     def _fail(self, request: int, error: SwiftSpecError) -> None:
         self._finish(request, "error", error.code, str(error))

@@ -116,18 +116,6 @@ class Failed(_Message, tag="failed", frozen=True):
     hint: str = ""
 
 
-class Tokens(_Message, tag="tokens", frozen=True):
-    """New tokens of request `id`, decided and final."""
-
-    id: int
-    ids: list[int]
-
-
-FinishReason = Literal["stop", "length", "cancelled", "dropped", "error"]
-"""stop: a stop id, a stop string or the model's end; length: max_tokens or the context is full;
-cancelled: asked for; dropped: a look-ahead or warm-up made room; error: see `message`."""
-
-
 class Usage(msgspec.Struct, kw_only=True, frozen=True):
     """What a request cost. Times in milliseconds."""
 
@@ -138,6 +126,20 @@ class Usage(msgspec.Struct, kw_only=True, frozen=True):
     queue_ms: float = 0.0
     prefill_ms: float = 0.0
     decode_ms: float = 0.0
+
+
+class Tokens(_Message, tag="tokens", frozen=True):
+    """New tokens of request `id`, decided and final."""
+
+    id: int
+    ids: list[int]
+    usage: Usage | None = None
+    """With the first tokens: what the request has cost so far, should it be cancelled later."""
+
+
+FinishReason = Literal["stop", "length", "cancelled", "dropped", "error"]
+"""stop: a stop id, a stop string or the model's end; length: max_tokens or the context is full;
+cancelled: asked for; dropped: a look-ahead or warm-up made room; error: see `message`."""
 
 
 class Finished(_Message, tag="finished", frozen=True):

@@ -153,8 +153,9 @@ class ScriptedEngine:
                 break
             if sent < len(ids):
                 batch = list(ids[sent : sent + answer.batch])
+                usage = _usage(request, len(batch)) if sent == 0 else None
                 sent += len(batch)
-                yield Tokens(id=request.id, ids=batch)
+                yield Tokens(id=request.id, ids=batch, usage=usage)
                 continue
             if answer.fails is not None:
                 raise answer.fails
@@ -214,7 +215,14 @@ async def _pause(stopped: asyncio.Event, seconds: float) -> None:
 
 
 def _finished(request: Generate, reason: FinishReason, sent: int, answer: Answer) -> Finished:
-    usage = Usage(prompt_tokens=len(request.prompt), new_tokens=sent)
     return Finished(
-        id=request.id, reason=reason, usage=usage, code=answer.code, message=answer.message
+        id=request.id,
+        reason=reason,
+        usage=_usage(request, sent),
+        code=answer.code,
+        message=answer.message,
     )
+
+
+def _usage(request: Generate, sent: int) -> Usage:
+    return Usage(prompt_tokens=len(request.prompt), new_tokens=sent)

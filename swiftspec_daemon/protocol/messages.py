@@ -6,6 +6,7 @@ Knows nothing of sockets, documents or engines.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -48,8 +49,8 @@ class Hello(Message, tag="hello", frozen=True):
     """The newest version that the client speaks."""
     client: str = ""
     """Name and version of the client, for logs and status ("neovim/0.12.4")."""
-    position_encodings: list[PositionEncoding] = msgspec.field(default_factory=lambda: ["utf-16"])
-    """In order of preference; the server takes the first that it speaks."""
+    position_encodings: Sequence[str] = msgspec.field(default_factory=lambda: ["utf-16"])
+    """In order of preference; the server takes the first that it speaks, else "utf-16"."""
 
 
 class OpenDocument(Message, tag="open", frozen=True):
@@ -126,7 +127,8 @@ class Rejected(Message, tag="rejected", frozen=True):
 
 
 class GetStatus(Message, tag="get_status", frozen=True):
-    """Ask for one `status` message. With `subscribe`, also for one at each change."""
+    """Ask for one `status` message. With `subscribe`, also for one, without `memory_mb`, whenever
+    the model's state or the progress of loading changes."""
 
     subscribe: bool = False
 
@@ -167,11 +169,14 @@ class Delta(Message, tag="delta", frozen=True):
 
 
 class FirstLine(Message, tag="first_line", frozen=True):
-    """The first line is whole (the deltas so far hold at least this); a client may show it now."""
+    """The first line is whole (the deltas so far hold at least this); a client may show it now.
+
+    Sent at most once, and only if the completion has text.
+    """
 
     id: int | str
     text: str
-    """Without its line end."""
+    """Up to the end of the first line that is not blank, without that line's end."""
 
 
 class Timings(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):

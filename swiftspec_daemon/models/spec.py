@@ -30,6 +30,10 @@ class RopeSpec:
     beta_fast: float | None = None
     beta_slow: float | None = None
     attention_factor: float | None = None
+    """Multiplies cosines and sines; None takes what YaRN's paper suggests for `factor`."""
+    freq_factors: tuple[float, ...] | None = None
+    """Divisors of the inverse frequencies, one a dimension pair, where a GGUF file brings them
+    (its form of "llama3" scaling); `kind` is "none" then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,3 +80,31 @@ class ModelSpec:
         layer = attention + bias + qk + 3 * self.hidden * self.ff + 2 * self.hidden
         embedding = self.vocab * self.hidden * (1 if self.tied else 2)
         return self.layers * layer + embedding + self.hidden
+
+    def tensor_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Every weight by its hub name, with its shape."""
+        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        layer: dict[str, tuple[int, ...]] = {
+            "input_layernorm.weight": (self.hidden,),
+            "self_attn.q_proj.weight": (q, self.hidden),
+            "self_attn.k_proj.weight": (kv, self.hidden),
+            "self_attn.v_proj.weight": (kv, self.hidden),
+            "self_attn.o_proj.weight": (self.hidden, q),
+            "post_attention_layernorm.weight": (self.hidden,),
+            "mlp.gate_proj.weight": (self.ff, self.hidden),
+            "mlp.up_proj.weight": (self.ff, self.hidden),
+            "mlp.down_proj.weight": (self.hidden, self.ff),
+        }
+        if self.qkv_bias:
+            layer |= {f"self_attn.{name}_proj.bias": (q if name == "q" else kv,) for name in "qkv"}
+        if self.qk_norm:
+            layer |= {f"self_attn.{name}_norm.weight": (self.head_dim,) for name in "qk"}
+        shapes: dict[str, tuple[int, ...]] = {
+            "model.embed_tokens.weight": (self.vocab, self.hidden)
+        }
+        for index in range(self.layers):
+            shapes |= {f"model.layers.{index}.{name}": shape for name, shape in layer.items()}
+        shapes["model.norm.weight"] = (self.hidden,)
+        if not self.tied:
+            shapes["lm_head.weight"] = (self.vocab, self.hidden)
+        return shapes

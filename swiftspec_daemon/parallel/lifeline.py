@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable
 
 _PR_SET_PDEATHSIG = 1
-_GRACE_S = 0.4
+_GRACE_S = 0.25
 """How long after the parent's end a worker may take to end by itself."""
 
 

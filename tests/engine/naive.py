@@ -1,0 +1,51 @@
+"""What the engine must say, stated as a plain loop that recomputes everything at every token."""
+
+from swiftspec_daemon.engine import toy
+from swiftspec_daemon.engine.messages import Generate
+from swiftspec_daemon.speculation.sampling import SamplingParameters, pick
+
+
+def run(options: toy.ToyOptions, request: Generate) -> tuple[list[int], str]:
+    """All new tokens of a request on the toy model, and the reason of the end."""
+    backend = toy.ToyBackend(options)
+    table = toy.token_bytes(options.vocab)
+    ends = {toy.EOS, *request.stop_ids}
+    new: list[int] = []
+    required, skip = request.required, len(request.required)
+    while len(new) < request.max_tokens and len(request.prompt) + len(new) < backend.context:
+        cache = backend.new_cache(backend.context)
+        logits = backend.append(cache, [*request.prompt, *new], logits=True)
+        assert logits is not None
+        written = b"".join(table[t] for t in new)
+        rest = required[len(written) :]
+        allowed = [
+            i for i, b in enumerate(table) if b and (b.startswith(rest) or rest[: len(b)] == b)
+        ]
+        sampling = SamplingParameters(
+            temperature=request.temperature,
+            top_k=request.top_k,
+            top_p=request.top_p,
+            seed=request.seed,
+        )
+        if rest and allowed:
+            if request.temperature == 0:
+                token = max(allowed, key=lambda i: (logits[i], -i))
+            else:
+                masked = logits.copy()
+                masked[[i for i in range(len(masked)) if i not in set(allowed)]] = float("-inf")
+                token = pick(masked, len(request.prompt) + len(new), sampling)
+        else:
+            if rest:
+                required = skip = b"", 0
+            token = (
+                int(logits.argmax())
+                if request.temperature == 0
+                else pick(logits, len(request.prompt) + len(new), sampling)
+            )
+            if token in ends:
+                return new, "stop"
+        new.append(token)
+        text = b"".join(table[t] for t in new)[skip:]
+        if any(stop in text for stop in request.stop):
+            return new, "stop"
+    return new, "length"

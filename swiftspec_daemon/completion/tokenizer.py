@@ -1,0 +1,103 @@
+"""What completion needs of a tokenizer, and a cache that makes keystrokes cheap.
+
+`swiftspec_daemon.models.tokenizer.Tokenizer` is one. Knows no prompt layout.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Protocol
+
+
+class Tokenizer(Protocol):
+    """Text to token ids. Used from several threads."""
+
+    @property
+    def bos_id(self) -> int | None: ...
+
+    @property
+    def add_bos(self) -> bool:
+        """Prompts begin with `bos_id`."""
+
+    @property
+    def eos_ids(self) -> Sequence[int]:
+        """Tokens that end a text."""
+
+    def encode(self, text: str, *, space: bool = True) -> list[int]:
+        """Token ids of plain text: no BOS, and no special token whatever the text says.
+
+        `space=False` leaves out the space that some tokenizers put before a text.
+        """
+
+    def token_bytes(self, token_id: int, /) -> bytes:
+        """The bytes that a token stands for; b"" for special tokens."""
+
+    def is_special(self, token_id: int, /) -> bool: ...
+
+    def special_id(self, text: str, /) -> int | None: ...
+
+
+_STEP = 1024
+"""The remembered part of a text ends near a multiple of this many characters."""
+_LIVELY = 256
+"""Characters at the end of a text that are never remembered."""
+_SEARCH = 4096
+"""How far back a place to divide at is looked for."""
+_REMEMBERED = 16
+CHEAP = 4096
+"""Characters that can be encoded without being noticed (3 ms on a slow processor)."""
+
+
+class CachedEncoder:
+    """Encodes texts that mostly grow at their end, remembering the ids of their beginnings.
+
+    A text is divided before a line end that follows a letter or digit: byte-level BPE tokenizers
+    never join across such a place. Whether this one does not either is compared, on the whole
+    text, whenever a new beginning is remembered; the first difference switches the cache off.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._beginnings: OrderedDict[str, list[int]] = OrderedDict()
+        self._divides = True
+
+    def encode(self, text: str) -> list[int]:
+        """The same ids as the tokenizer's."""
+        at = self._division(text)
+        if at == 0:
+            return self._tokenizer.encode(text)
+        known = self._beginnings.get(text[:at])
+        if known is None:
+            return self._learn(text, at)
+        self._beginnings.move_to_end(text[:at])
+        return known + self._tokenizer.encode(text[at:], space=False)
+
+    def cheap(self, text: str) -> bool:
+        """Whether `encode` is quick enough for an event loop."""
+        if len(text) <= CHEAP:
+            return True
+        at = self._division(text)
+        return at > 0 and len(text) - at <= CHEAP and text[:at] in self._beginnings
+
+    def _learn(self, text: str, at: int) -> list[int]:
+        whole = self._tokenizer.encode(text)
+        beginning = self._tokenizer.encode(text[:at])
+        if beginning + self._tokenizer.encode(text[at:], space=False) != whole:
+            self._divides = False
+            return whole
+        self._beginnings[text[:at]] = beginning
+        while len(self._beginnings) > _REMEMBERED:
+            self._beginnings.popitem(last=False)
+        return whole
+
+    def _division(self, text: str) -> int:
+        """Where to divide `text`; 0 for not at all."""
+        limit = (len(text) - _LIVELY) // _STEP * _STEP
+        if not self._divides or limit <= 0:
+            return 0
+        lowest = max(0, limit - _SEARCH)
+        at = text.rfind("\n", lowest, limit)
+        while at > 0 and not text[at - 1].isalnum():
+            at = text.rfind("\n", lowest, at)
+        return max(at, 0)

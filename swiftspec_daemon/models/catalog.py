@@ -218,5 +218,8 @@ def _folder(name: str, path: Path) -> ResolvedModel:
         return ResolvedModel(name, path, "safetensors", None, error.message)
     if not (path / "tokenizer.json").exists():
         open_tokenizer(ResolvedModel(name, path, "safetensors", spec))  # raises, says what to do
+    if not any(path.glob("*.safetensors*")) and any(path.glob("pytorch_model*.bin*")):
+        reason = "Its weights are pickled (pytorch_model.bin), not safetensors."
+        return ResolvedModel(name, path, "safetensors", None, reason)
     SafetensorsWeights(path)  # raises where a file is missing
     return ResolvedModel(name, path, "safetensors", spec)

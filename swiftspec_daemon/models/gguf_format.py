@@ -194,8 +194,21 @@ class _Reader:
         if kind == _STRING:
             if count > len(self._data):
                 raise ValueError(f"an array of {count} strings")
-            return [self.string() for _ in range(count)]
+            return self._strings(count)
         if kind not in _SCALARS:
             raise ValueError(f"an array of value type {kind}")
         dtype = np.dtype(_SCALARS[kind])
         return np.frombuffer(self.take(count * dtype.itemsize), dtype=dtype)
+
+    def _strings(self, count: int) -> list[str]:
+        """Vocabularies: some 100,000 strings, so a tight loop."""
+        data, position, length = self._data, self.position, struct.Struct("<Q").unpack_from
+        strings = []
+        for _ in range(count):
+            start = position + 8
+            position = start + length(data, position)[0]
+            if position > len(data):
+                raise ValueError(f"a string beyond the end at {start}")
+            strings.append(data[start:position].decode("utf-8"))
+        self.position = position
+        return strings

@@ -19,7 +19,6 @@ from swiftspec_daemon import paths
 from swiftspec_daemon.errors import SettingsError
 
 ENVIRONMENT_PREFIX = "SWIFTSPEC_"
-_NOT_SETTINGS = {"SWIFTSPEC_HOME"}
 
 
 class ServerSettings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -87,18 +86,30 @@ def load(
     to the user's settings.toml, which need not exist; a file that is named must.
     Raises SettingsError.
     """
+    return load_with_sources(flags, file=file, environment=environment)[0]
+
+
+def load_with_sources(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> tuple[Settings, dict[str, str]]:
+    """As `load`, and where each value comes from that is not the default, by dotted name."""
     values: dict[str, Any] = {}
     source: dict[str, str] = {}
     chosen = file if file is not None else paths.settings_file()
     _merge(values, source, _read_file(chosen, must_exist=file is not None), str(chosen))
     for name, value in (os.environ if environment is None else environment).items():
-        if name.startswith(ENVIRONMENT_PREFIX) and name not in _NOT_SETTINGS:
+        # without a section it is a switch of its own, as SWIFTSPEC_HOME
+        if name.startswith(ENVIRONMENT_PREFIX) and "__" in name:
             dotted = name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", ".")
             _merge(values, source, _nest(dotted, value), f"environment variable {name}")
     for dotted, value in (flags or {}).items():
         if value is not None:
             _merge(values, source, _nest(dotted, value), f"flag for {dotted}")
-    return _convert(values, source)
+    named = {where.removeprefix("$."): origin for where, origin in source.items()}
+    return _convert(values, source), named
 
 
 def schema() -> dict[str, Any]:

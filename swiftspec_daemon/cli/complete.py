@@ -1,0 +1,197 @@
+"""`swiftspec complete FILE:LINE:COL`: one completion, streamed to the terminal.
+
+Knows the client and the terminal; reading the file is `target`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from swiftspec_daemon.cli.target import Source, Target
+    from swiftspec_daemon.client import AsyncClient, Done, Status, Timings
+    from swiftspec_daemon.documents import Document
+    from swiftspec_daemon.protocol.messages import Position
+
+
+def complete(
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE:LINE:COL",
+            help="Where to complete. Lines and columns count from 1, as compilers print them; "
+            "columns count characters. Without COL at the end of the line, without LINE at the "
+            "end of the file. `-` is standard input.",
+            show_default=False,
+        ),
+    ],
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object when it is done.")
+    ] = False,
+    max_tokens: Annotated[int | None, typer.Option(min=1, help="At most this many tokens.")] = None,
+    max_lines: Annotated[int | None, typer.Option(min=1, help="At most this many lines.")] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0.0, help="0 always takes the likeliest token.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the sampling, for temperature > 0.")] = None,
+    timings: Annotated[
+        bool | None,
+        typer.Option(
+            "--timings/--no-timings",
+            help="A last line on standard error: how long it took.  [default: on a terminal]",
+            show_default=False,
+        ),
+    ] = None,
+    start: Annotated[
+        bool, typer.Option("--start/--no-start", help="Start a daemon if none runs.")
+    ] = True,
+) -> None:
+    """Complete a file at a place, streaming the text as it comes.
+
+    The file itself is not changed. A file that is not UTF-8 is read as Latin-1, with a note.
+
+    Example: [bold]swiftspec complete main.py:10:5[/]
+    """
+    request = {
+        "max_tokens": max_tokens,
+        "max_lines": max_lines,
+        "temperature": temperature,
+        "seed": seed,
+    }
+    show_timings = sys.stdout.isatty() if timings is None else timings
+    from swiftspec_daemon.cli.console import write_json
+    from swiftspec_daemon.errors import SwiftSpecError
+
+    try:
+        asyncio.run(_complete(target, request, as_json, show_timings, start))
+    except SwiftSpecError as error:
+        if as_json:
+            described = {"code": error.code, "message": error.message, "hint": error.hint}
+            write_json({"error": described})
+        raise
+
+
+async def _complete(
+    argument: str, request: dict[str, Any], as_json: bool, timings: bool, start: bool
+) -> None:
+    from swiftspec_daemon import settings
+    from swiftspec_daemon.cli.console import note, write_json
+    from swiftspec_daemon.cli.target import locate, parse_target, read_source
+    from swiftspec_daemon.client import AsyncClient
+    from swiftspec_daemon.documents import Document
+
+    limits = settings.load()
+    target = parse_target(argument)
+    source = read_source(target.file, max_bytes=limits.server.max_message_bytes)
+    if source.encoding != "utf-8":
+        note(f"note: {target.file} is not UTF-8; it was read as Latin-1.")
+    document = Document(source.text)
+    position = locate(target, document)
+    async with AsyncClient.connect(start=start, client_name="swiftspec-complete") as client:
+        done = await _stream(client, source, document, position, request, quiet=as_json)
+    if as_json:
+        write_json(_as_json(target, position, source, done))
+    elif timings and done.timings is not None:
+        note(describe(done.timings, done.reason))
+
+
+async def _stream(
+    client: AsyncClient,
+    source: Source,
+    document: Document,
+    position: Position,
+    request: dict[str, Any],
+    *,
+    quiet: bool,
+) -> Done:
+    """Print the text as it comes, unless `quiet`. Raises what the request failed with."""
+    from swiftspec_daemon.cli.console import note, write_text
+    from swiftspec_daemon.client import Delta, Done, error_for
+
+    uri = source.uri
+    await client.open(uri, source.text, language=source.language)
+    if not quiet and sys.stdout.isatty():
+        write_text(document.line(position.line)[: position.character], style="dim")
+    with _Waiting() as waiting:
+        await client.on_status(waiting.show)
+        completion = await client.complete(uri, position, trigger="invoked", **request)
+        async for event in completion:
+            waiting.stop()
+            if isinstance(event, Delta) and not quiet:
+                write_text(event.text)
+            elif isinstance(event, Done):
+                done = event
+    if not quiet and sys.stdout.isatty():
+        write_text("\n")
+    if done.reason == "error":
+        raise error_for(done.code, done.message, done.hint)
+    if done.reason == "empty" and not quiet:
+        note(f"Nothing to suggest here{f': {done.message}' if done.message else '.'}")
+    return done
+
+
+class _Waiting:
+    """A line on a terminal that says what is awaited, until the first text comes."""
+
+    def __init__(self) -> None:
+        from swiftspec_daemon.cli.console import messages
+
+        console = messages()
+        self._line = console.status("") if console.is_terminal else None
+        self._shown = False
+        self._stopped = False
+
+    def __enter__(self) -> _Waiting:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def show(self, status: Status) -> None:
+        model = status.model
+        if self._line is None or self._stopped or model.state != "loading":
+            return
+        percent = f" {model.fraction:.0%}" if model.fraction else ""
+        self._line.update(f"[dim]{model.name}: {model.phase or 'loading'}{percent}[/]")
+        if not self._shown:
+            self._shown = True
+            self._line.start()
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._line is not None and self._shown:
+            self._line.stop()
+
+
+def describe(timings: Timings, reason: str) -> str:
+    """One line for people: how long what took."""
+    parts = []
+    if timings.first_line_ms is not None:
+        parts.append(f"first line {timings.first_line_ms:.0f} ms")
+    parts.append(f"total {timings.total_ms:.0f} ms")
+    if timings.decode_ms > 0:
+        speed = 1000 * timings.new_tokens / timings.decode_ms
+        parts.append(f"{timings.new_tokens} tokens at {speed:.0f} tokens/s")
+    else:
+        parts.append(f"{timings.new_tokens} tokens")
+    parts.append(f"prefill {timings.prefill_ms:.0f} ms")
+    parts.append(f"{timings.cached_tokens} of {timings.prompt_tokens} prompt tokens cached")
+    parts.append(f"ended by {reason}")
+    return " · ".join(parts)
+
+
+def _as_json(target: Target, position: Position, source: Source, done: Done) -> dict[str, Any]:
+    return {
+        "file": target.file,
+        "line": position.line + 1,
+        "column": position.character + 1,
+        "encoding": source.encoding,
+        "text": done.text,
+        "reason": done.reason,
+        "message": done.message,
+        "timings": done.timings,
+    }

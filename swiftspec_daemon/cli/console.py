@@ -1,0 +1,60 @@
+"""Where the command line's words go: results to standard output, all else to standard error.
+
+Colours and progress bars only on a terminal. Knows nothing of what is said.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+from rich.markup import escape
+
+from swiftspec_daemon.errors import SwiftSpecError
+
+
+def output() -> Console:
+    """For results. Lines are not broken, so that pipes get them whole."""
+    return Console(soft_wrap=True, highlight=False, emoji=False)
+
+
+def messages() -> Console:
+    """For notes, progress and errors."""
+    return Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
+
+
+def note(text: str) -> None:
+    """One dim line for people."""
+    messages().print(f"[dim]{escape(text)}[/]")
+
+
+def show_error(error: SwiftSpecError) -> None:
+    """One line for what is wrong, one for what to do next."""
+    console = messages()
+    console.print(f"[bold red]error:[/] {escape(error.message)}")
+    if error.hint:
+        console.print(f"[dim]{escape(error.hint)}[/]")
+
+
+def write_text(text: str, *, style: str = "") -> None:
+    """Text exactly as it is, at once; styled only on a terminal.
+
+    Characters that the terminal's encoding lacks are replaced.
+    """
+    if style and sys.stdout.isatty():
+        output().print(escape(text), style=style, end="")
+        return
+    try:
+        sys.stdout.write(text)
+    except UnicodeEncodeError:
+        encoding = sys.stdout.encoding
+        sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+    sys.stdout.flush()
+
+
+def write_json(value: object) -> None:
+    """One JSON object on one line."""
+    import msgspec
+
+    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    sys.stdout.flush()

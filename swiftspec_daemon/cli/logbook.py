@@ -1,0 +1,33 @@
+"""`swiftspec logs`: the daemon's log."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def logs(
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as lines come.")] = False,
+    lines: Annotated[
+        int, typer.Option("--lines", "-n", min=0, help="How many of the last lines.")
+    ] = 50,
+) -> None:
+    """Show the daemon's log. It holds no text of yours."""
+    from swiftspec_daemon import logs as files
+    from swiftspec_daemon.cli.console import note, write_text
+
+    file = files.daemon_log()
+    shown = files.tail(file, lines)
+    if not shown and not follow:
+        note(f"There is nothing in {file} yet.")
+    for line in shown:
+        write_text(line + "\n")
+    last_words = files.tail(files.daemon_stderr(), 5)
+    if last_words and not follow:
+        note(f"{files.daemon_stderr()} ends with:")
+        for line in last_words:
+            note(line)
+    if follow:
+        for line in files.follow(file):
+            write_text(line + "\n")

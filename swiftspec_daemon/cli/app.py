@@ -20,12 +20,13 @@ from swiftspec_daemon.errors import SwiftSpecError
 UNEXPECTED = 70
 """Exit status after an error that should not have happened (EX_SOFTWARE of sysexits.h)."""
 
-EXIT_STATUSES = """\
-[bold]Exit status[/]: 0 done · 1 failed, or doctor found a problem · 2 wrong argument, setting or
-position · 3 no daemon runs · 4 a daemon runs already · 5 the port is in use · 6 the token is
-refused · 7 the model cannot be found, fetched or run · 8 the engine failed · 9 the other side does
-not speak our protocol · 70 unexpected error (see swiftspec logs) · 130 interrupted by Ctrl-C\
-"""
+EXIT_STATUSES = (
+    "[bold]Exit status[/]: 0 done · 1 failed, or doctor found a problem · 2 wrong argument, "
+    "setting or position · 3 no daemon runs · 4 a daemon runs already · 5 the port is in use · "
+    "6 the token is refused · 7 the model cannot be found, fetched or run · 8 the engine failed · "
+    "9 the other side does not speak our protocol · 70 unexpected error (see swiftspec logs) · "
+    "130 interrupted by Ctrl-C"
+)
 
 _GROUPS = {
     "models": "Models: list, fetch, inspect, verify.",
@@ -42,7 +43,8 @@ def main(arguments: Sequence[str]) -> int:
         arguments.pop(0)
         debug = True
     try:
-        build(arguments)(args=arguments, prog_name="swiftspec")
+        commands = build(arguments) if _GROUPS.keys() & set(arguments) else app
+        commands(args=arguments, prog_name="swiftspec")
     except SystemExit as end:
         return _status_of(end)
     except SwiftSpecError as error:
@@ -112,16 +114,23 @@ def _group(name: str, asked: str) -> typer.Typer:
 def _options(
     show_version: Annotated[
         bool,
-        typer.Option("--version", help="Print the version and exit.", is_eager=True),
+        typer.Option(
+            "--version",
+            help="Print the version and exit.",
+            is_eager=True,
+            callback=lambda wanted: _print_version_and_exit() if wanted else None,
+        ),
     ] = False,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show tracebacks; also by SWIFTSPEC_DEBUG=1.")
     ] = False,
 ) -> None:
-    # --debug is taken out of the arguments before they come here
-    if show_version:
-        print(__version__)
-        raise typer.Exit
+    del show_version, debug  # done by the callback, and by main before it comes here
+
+
+def _print_version_and_exit() -> None:
+    version()
+    raise typer.Exit
 
 
 def _bridge() -> None:
@@ -153,3 +162,7 @@ def _report_unexpected(error: Exception) -> None:
     summary = f"{type(error).__name__}: {error}".splitlines()[0]
     where = f"The details are in {file}." if file else "Run again with SWIFTSPEC_DEBUG=1."
     console.show_error(SwiftSpecError(f"Something unexpected happened ({summary}).", where))
+
+
+app = build(())
+"""All commands; groups without what is in them."""

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from swiftspec_daemon.client.discovery import Endpoint
     from swiftspec_daemon.protocol.messages import Status
-    from swiftspec_daemon.settings import Settings
+    from swiftspec_daemon.protocol.record import Endpoint
 
 
 def serve(
@@ -50,7 +49,7 @@ def serve(
     """
     flags = setting_flags(port=port, model=model, threads=threads, assignments=set_ or [])
     if background_child:
-        raise typer.Exit(_serve_detached(flags))
+        raise typer.Exit(_serve_detached(flags, settings_file))
     if background:
         _serve_in_background(flags, settings_file)
         return
@@ -146,14 +145,15 @@ def setting_flags(
     return flags | {name: value for name, value in named.items() if value is not None}
 
 
-def _serve_detached(flags: dict[str, Any]) -> int:
+def _serve_detached(flags: dict[str, Any], settings_file: Path | None) -> int:
     """The daemon that a client starts: the client reads a failure as JSON from standard error."""
     from swiftspec_daemon import settings
     from swiftspec_daemon.errors import SwiftSpecError
     from swiftspec_daemon.server import run
 
     try:
-        return run.serve(settings.load(flags), run.Observer(), console=False)
+        loaded = settings.load(flags, file=settings_file)
+        return run.serve(loaded, run.Observer(), console=False)
     except SwiftSpecError as error:
         failure = {"code": error.code, "message": error.message, "hint": error.hint}
         sys.stderr.write(json.dumps(failure) + "\n")
@@ -166,7 +166,7 @@ def _serve_in_background(flags: dict[str, Any], settings_file: Path | None) -> N
     from swiftspec_daemon.client import discovery
     from swiftspec_daemon.errors import DaemonAlreadyRunning
 
-    loaded, sources = settings.load_with_sources(flags, file=settings_file)
+    settings.load(flags, file=settings_file)  # an error here is plainer than one from the child
     running = discovery.find()
     if running is not None and not discovery.is_older(running.version, _version()):
         raise DaemonAlreadyRunning(
@@ -174,22 +174,8 @@ def _serve_in_background(flags: dict[str, Any], settings_file: Path | None) -> N
             f"version {running.version}.",
             "Use it, or end it with `swiftspec stop`.",
         )
-    endpoint = discovery.ensure_running(_spelled_out(loaded, sources, settings_file, flags))
-    output().print(f"Daemon {endpoint.pid} is serving on http://{endpoint.host}:{endpoint.port}")
-
-
-def _spelled_out(
-    loaded: Settings, sources: dict[str, str], file: Path | None, flags: dict[str, Any]
-) -> dict[str, Any]:
-    """With a settings file of the user's choice, what it says becomes flags for the child."""
-    if file is None:
-        return flags
-    spelled = dict(flags)
-    for dotted, origin in sources.items():
-        section, _, name = dotted.partition(".")
-        if origin == str(file) and name:
-            spelled.setdefault(dotted, getattr(getattr(loaded, section), name))
-    return spelled
+    endpoint = discovery.ensure_running(flags, settings_file=settings_file)
+    output().print(f"Daemon {endpoint.pid} is serving on {endpoint.address}")
 
 
 def _version() -> str:
@@ -214,8 +200,7 @@ def _print_status(endpoint: Endpoint, status: Status) -> None:
     table.add_column()
     minutes, seconds = divmod(int(status.uptime_s), 60)
     rows = {
-        "daemon": f"version {escape(status.version)}, pid {status.pid}, "
-        f"http://{endpoint.host}:{endpoint.port}",
+        "daemon": f"version {escape(status.version)}, pid {status.pid}, {endpoint.address}",
         "up": f"{minutes // 60} h {minutes % 60} min {seconds} s",
         "model": f"{escape(model.name)}: {state}",
         "": escape(" ".join(part for part in (model.message, model.hint) if part)),

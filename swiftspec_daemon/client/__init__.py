@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from swiftspec_daemon.client.aio import AsyncClient
     from swiftspec_daemon.client.blocking import BlockingCompletion, Client
-    from swiftspec_daemon.client.discovery import Endpoint, ensure_running
+    from swiftspec_daemon.client.discovery import ensure_running
     from swiftspec_daemon.client.failures import error_for
     from swiftspec_daemon.client.stream import Completion, CompletionEvent
     from swiftspec_daemon.protocol.messages import (
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         Status,
         Timings,
     )
+    from swiftspec_daemon.protocol.record import Endpoint
 
 _HOMES = {
     "AsyncClient": "swiftspec_daemon.client.aio",
@@ -37,7 +38,7 @@ _HOMES = {
     "Delta": "swiftspec_daemon.protocol.messages",
     "Done": "swiftspec_daemon.protocol.messages",
     "Edit": "swiftspec_daemon.protocol.messages",
-    "Endpoint": "swiftspec_daemon.client.discovery",
+    "Endpoint": "swiftspec_daemon.protocol.record",
     "Error": "swiftspec_daemon.protocol.messages",
     "FirstLine": "swiftspec_daemon.protocol.messages",
     "Position": "swiftspec_daemon.protocol.messages",

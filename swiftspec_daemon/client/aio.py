@@ -30,6 +30,7 @@ from swiftspec_daemon.errors import (
     UsageError,
 )
 from swiftspec_daemon.protocol import messages as wire
+from swiftspec_daemon.protocol.record import Endpoint
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class AsyncClient:
     loop; they must not block.
     """
 
-    def __init__(self, socket: ClientConnection, endpoint: discovery.Endpoint | None) -> None:
+    def __init__(self, socket: ClientConnection, endpoint: Endpoint | None) -> None:
         self._socket = socket
         self._numbers = itertools.count(1)
         self._completions: dict[int, Completion] = {}

@@ -17,8 +17,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from swiftspec_daemon import __version__, paths
 from swiftspec_daemon.client.failures import error_for
 from swiftspec_daemon.errors import (
@@ -27,11 +25,10 @@ from swiftspec_daemon.errors import (
     SwiftSpecError,
     Unauthorized,
 )
-from swiftspec_daemon.protocol.record import DaemonRecord, read_record
+from swiftspec_daemon.protocol.record import Endpoint, read_record
 
 _log = logging.getLogger(__name__)
 
-WEBSOCKET_PATH = "/v1/ws"
 START_TIMEOUT_S = 60.0
 """How long a new daemon may take until it accepts connections (the model loads later)."""
 REPLACE_TIMEOUT_S = 10.0
@@ -39,28 +36,12 @@ REPLACE_TIMEOUT_S = 10.0
 _POLL_S = 0.05
 
 
-class Endpoint(msgspec.Struct, kw_only=True, frozen=True):
-    """Where a daemon answers, and the key to it."""
-
-    host: str
-    port: int
-    token: str
-    pid: int | None = None
-    version: str = ""
-
-    @property
-    def url(self) -> str:
-        """Of the websocket."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"ws://{host}:{self.port}{WEBSOCKET_PATH}"
-
-
 def find() -> Endpoint | None:
     """The running daemon, or None. A record that a crash left behind counts as none."""
     record = read_record(paths.daemon_record_file())
     if record is None or not process_exists(record.pid) or not answers(record.host, record.port):
         return None
-    return _endpoint(record)
+    return record.endpoint(read_token())
 
 
 def require() -> Endpoint:
@@ -72,12 +53,16 @@ def require() -> Endpoint:
 
 
 def ensure_running(
-    flags: Mapping[str, Any] | None = None, *, timeout_s: float = START_TIMEOUT_S
+    flags: Mapping[str, Any] | None = None,
+    *,
+    settings_file: Path | None = None,
+    timeout_s: float = START_TIMEOUT_S,
 ) -> Endpoint:
     """The running daemon, started in the background if there was none.
 
     Returns as soon as it accepts connections; the model may still be loading. `flags` maps dotted
-    names of settings to values; they matter only to a daemon that is started here. A daemon of an
+    names of settings to values, `settings_file` stands for the user's settings.toml; both matter
+    only to a daemon that is started here. A daemon of an
     older version is replaced if it is idle soon. Safe to call from several processes at once.
     Raises DaemonNotRunning, or what the new daemon failed with (PortInUse, SettingsError, ...).
     """
@@ -86,7 +71,13 @@ def ensure_running(
         return endpoint
     if endpoint is not None and not _retire(endpoint):
         return endpoint
-    return _start(flags or {}, timeout_s)
+    arguments: list[str] = []
+    for name, value in (flags or {}).items():
+        if value is not None:
+            arguments += ["--set", f"{name}={value}"]
+    if settings_file is not None:
+        arguments += ["--settings", str(settings_file.absolute())]
+    return _start(arguments, timeout_s)
 
 
 def answers(host: str, port: int, timeout_s: float = 2.0) -> bool:
@@ -176,16 +167,6 @@ def _is_zombie(pid: int) -> bool:
     return stat.rpartition(b")")[2].split()[:1] == [b"Z"]
 
 
-def _endpoint(record: DaemonRecord) -> Endpoint:
-    return Endpoint(
-        host=record.host,
-        port=record.port,
-        token=read_token(),
-        pid=record.pid,
-        version=record.version,
-    )
-
-
 def _retire(endpoint: Endpoint) -> bool:
     """Ask an older daemon to end once idle; whether it did in time."""
     _log.info("replacing daemon %s of version %s", endpoint.pid, endpoint.version)
@@ -199,13 +180,13 @@ def _retire(endpoint: Endpoint) -> bool:
     return wait_gone(endpoint, REPLACE_TIMEOUT_S)
 
 
-def _start(flags: Mapping[str, Any], timeout_s: float) -> Endpoint:
+def _start(arguments: list[str], timeout_s: float) -> Endpoint:
     errors = paths.log_dir() / "daemon.stderr.log"
     begin = errors.stat().st_size if errors.exists() else 0
     if begin > 1_000_000:
         errors.write_bytes(b"")
         begin = 0
-    child = _spawn(flags, errors)
+    child = _spawn(arguments, errors)
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
         endpoint = find()
@@ -222,12 +203,10 @@ def _start(flags: Mapping[str, Any], timeout_s: float) -> Endpoint:
     )
 
 
-def _spawn(flags: Mapping[str, Any], errors: Path) -> subprocess.Popen[bytes]:
+def _spawn(arguments: list[str], errors: Path) -> subprocess.Popen[bytes]:
     # -P: a folder of the user's that happens to be the working folder must not shadow modules.
     command = [sys.executable, "-P", "-m", "swiftspec_daemon", "serve", "--background-child"]
-    for name, value in flags.items():
-        if value is not None:
-            command += ["--set", f"{name}={value}"]
+    command += arguments
     environment = dict(os.environ)
     if home := environment.get("SWIFTSPEC_HOME"):
         environment["SWIFTSPEC_HOME"] = str(Path(home).expanduser().absolute())

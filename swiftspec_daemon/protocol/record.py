@@ -1,4 +1,4 @@
-"""What the running daemon tells local clients in a file: where it listens and which version it is.
+"""Where the running daemon listens and which version it is, as it tells local clients in a file.
 
 Knows the file's form; knows nothing of where it lies, of locks or of processes.
 """
@@ -10,6 +10,29 @@ import tempfile
 from pathlib import Path
 
 import msgspec
+
+WEBSOCKET_PATH = "/v1/ws"
+
+
+class Endpoint(msgspec.Struct, kw_only=True, frozen=True):
+    """Where a daemon answers, and the key to it."""
+
+    host: str
+    port: int
+    token: str
+    pid: int | None = None
+    version: str = ""
+
+    @property
+    def address(self) -> str:
+        """Of its web server, as http://host:port."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """Of its websocket."""
+        return f"ws{self.address.removeprefix('http')}{WEBSOCKET_PATH}"
 
 
 class DaemonRecord(msgspec.Struct, kw_only=True, frozen=True):
@@ -25,6 +48,12 @@ class DaemonRecord(msgspec.Struct, kw_only=True, frozen=True):
     """Newest version of the websocket API that it speaks."""
     started: float
     """Unix time in seconds."""
+
+    def endpoint(self, token: str) -> Endpoint:
+        """The same daemon, with its key."""
+        return Endpoint(
+            host=self.host, port=self.port, token=token, pid=self.pid, version=self.version
+        )
 
 
 def read_record(file: Path) -> DaemonRecord | None:

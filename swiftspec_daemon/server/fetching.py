@@ -7,6 +7,7 @@ of loading. Knows neither where models come from nor how they run.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable
@@ -35,6 +36,9 @@ class FetchingEngine:
         self._status: EngineStatus | None = None
         self._failure: tuple[float, SwiftSpecError] | None = None
         self._callbacks: list[Callable[[EngineStatus], None]] = []
+        self._running = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
         engine.on_status(self._engine_changed)
 
     async def start(self) -> None:
@@ -56,16 +60,17 @@ class FetchingEngine:
 
     async def generate(self, request: Generate) -> AsyncGenerator[Tokens | Finished, None]:
         """See `engine.interface.Engine`."""
-        await self.files()
-        answers = self._engine.generate(request)
+        self._running += 1
+        self._idle.clear()
         try:
-            async for answer in answers:
-                yield answer
+            await self.files()
+            async with contextlib.aclosing(self._engine.generate(request)) as answers:
+                async for answer in answers:
+                    yield answer
         finally:
-            # a plain AsyncIterator has no aclose; ours are generators
-            close = getattr(answers, "aclose", None)
-            if close is not None:
-                await close()
+            self._running -= 1
+            if self._running == 0:
+                self._idle.set()
 
     async def unload(self) -> None:
         """Free the model's memory; the next request loads it again."""
@@ -76,6 +81,10 @@ class FetchingEngine:
         if self._task is not None:
             self._task.cancel()
         await self._engine.stop()
+
+    async def idle(self) -> None:
+        """Wait until no request runs."""
+        await self._idle.wait()
 
     @property
     def status(self) -> EngineStatus:

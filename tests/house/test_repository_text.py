@@ -127,8 +127,9 @@ def test_documented_make_targets_exist():
 
 
 def test_documented_commands_exist():
-    from swiftspec_daemon.cli.app import app
     from typer.main import get_command
+
+    from swiftspec_daemon.cli.app import app
 
     command = get_command(app)
     known = set(getattr(command, "commands", {}))

@@ -1,0 +1,140 @@
+"""What a daemon in the foreground says: where it serves, how loading goes, what failed.
+
+On a terminal loading is a progress bar, else a line for each phase. Knows the engine's states;
+runs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
+from swiftspec_daemon.cli.console import messages
+from swiftspec_daemon.client.failures import error_for
+from swiftspec_daemon.engine.interface import EngineStatus
+from swiftspec_daemon.errors import SwiftSpecError
+from swiftspec_daemon.protocol.record import Endpoint
+from swiftspec_daemon.server.run import Observer
+
+ShowSample = Callable[[str, str], Awaitable[None]]
+"""Completes the sample with the daemon at a URL with a token."""
+
+
+class LoadingDisplay:
+    """Shows the steps of loading a model, once per state or phase where there is no terminal."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+        self._last = ("unloaded", "")
+
+    def show(self, status: EngineStatus) -> None:
+        """Take a new status of the engine."""
+        if status.state == "loading" and self._console.is_terminal:
+            self._show_bar(status.phase or "loading", status.fraction)
+        elif status.state != "loading":
+            self.close()
+        step = (status.state, status.phase if status.state == "loading" else "")
+        if step == self._last:
+            return
+        self._last = step
+        if status.state == "ready" and status.ready is not None:
+            ready = status.ready
+            self._console.print(
+                f"model [bold]{escape(ready.model)}[/] is ready: {escape(ready.backend)}, "
+                f"{escape(ready.kernels)}, {ready.context} tokens of context, "
+                f"loaded in {ready.load_ms / 1000:.1f} s"
+            )
+        elif status.state == "failed":
+            self._console.print(f"[bold red]model:[/] {escape(status.message)}")
+            if status.hint:
+                self._console.print(f"[dim]{escape(status.hint)}[/]")
+        elif status.state == "loading" and not self._console.is_terminal:
+            self._console.print(f"model: {escape(status.phase or 'loading')}")
+
+    def close(self) -> None:
+        """Take the bar off the terminal."""
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+    def _show_bar(self, phase: str, fraction: float) -> None:
+        if self._progress is None:
+            self._progress = Progress(
+                TextColumn("model: {task.description}"),
+                BarColumn(),
+                TaskProgressColumn(),
+                TimeElapsedColumn(),
+                console=self._console,
+                transient=True,
+            )
+            self._task = self._progress.add_task(escape(phase), total=1.0)
+            self._progress.start()
+        if self._task is not None:
+            self._progress.update(self._task, description=escape(phase), completed=fraction)
+
+
+class ServeObserver(Observer):
+    """For `swiftspec serve` in the foreground."""
+
+    def __init__(self) -> None:
+        self._console = messages()
+        self._loading = LoadingDisplay(self._console)
+
+    async def serving(self, endpoint: Endpoint) -> bool:
+        say_serving(self._console, endpoint)
+        return False
+
+    def engine_changed(self, status: EngineStatus) -> None:
+        self._loading.show(status)
+
+    def ended(self) -> None:
+        self._loading.close()
+
+
+class SampleObserver(Observer):
+    """For `swiftspec run`: once the model is ready, the sample; then the daemon's address."""
+
+    def __init__(self, show_sample: ShowSample, *, once: bool) -> None:
+        self._console = messages()
+        self._loading = LoadingDisplay(self._console)
+        self._show_sample = show_sample
+        self._once = once
+        self._loaded = asyncio.Event()
+        self._failure: SwiftSpecError | None = None
+
+    def engine_changed(self, status: EngineStatus) -> None:
+        self._loading.show(status)
+        if status.state == "failed":
+            self._failure = error_for(status.code, status.message, status.hint)
+        if status.state in ("ready", "failed"):
+            self._loaded.set()
+
+    async def serving(self, endpoint: Endpoint) -> bool:
+        await self._loaded.wait()
+        if self._failure is not None:
+            raise self._failure
+        await self._show_sample(endpoint.url, endpoint.token)
+        if not self._once:
+            say_serving(self._console, endpoint)
+        return self._once
+
+    def ended(self) -> None:
+        self._loading.close()
+
+
+def say_serving(console: Console, endpoint: Endpoint) -> None:
+    """The line that says where the daemon is, and how to end it."""
+    console.print(f"serving on [bold]{escape(endpoint.address)}[/], Ctrl-C ends")

@@ -153,14 +153,14 @@ def _quiet_stdout() -> None:
 def _report_unexpected(error: Exception) -> None:
     from swiftspec_daemon.settings import LogSettings
 
-    file = logs.command_log()
     try:
+        file = logs.command_log()
         logs.setup(LogSettings(), file)
         logging.getLogger(__name__).error("unexpected error", exc_info=error)
+        where = f"The details are in {file}."
     except OSError:
-        file = None
+        where = "Run again with SWIFTSPEC_DEBUG=1."
     summary = f"{type(error).__name__}: {error}".splitlines()[0]
-    where = f"The details are in {file}." if file else "Run again with SWIFTSPEC_DEBUG=1."
     console.show_error(SwiftSpecError(f"Something unexpected happened ({summary}).", where))
 
 

@@ -150,10 +150,11 @@ def _serve_detached(flags: dict[str, Any], settings_file: Path | None) -> int:
     from swiftspec_daemon import settings
     from swiftspec_daemon.errors import SwiftSpecError
     from swiftspec_daemon.server import run
+    from swiftspec_daemon.server.observer import Observer
 
     try:
         loaded = settings.load(flags, file=settings_file)
-        return run.serve(loaded, run.Observer(), console=False)
+        return run.serve(loaded, Observer(), console=False)
     except SwiftSpecError as error:
         failure = {"code": error.code, "message": error.message, "hint": error.hint}
         sys.stderr.write(json.dumps(failure) + "\n")

@@ -25,7 +25,7 @@ from swiftspec_daemon.client.failures import error_for
 from swiftspec_daemon.engine.interface import EngineStatus
 from swiftspec_daemon.errors import SwiftSpecError
 from swiftspec_daemon.protocol.record import Endpoint
-from swiftspec_daemon.server.run import Observer
+from swiftspec_daemon.server.observer import Observer
 
 ShowSample = Callable[[str, str], Awaitable[None]]
 """Completes the sample with the daemon at a URL with a token."""

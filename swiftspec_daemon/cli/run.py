@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from swiftspec_daemon.server.run import Observer
+    from swiftspec_daemon.server.observer import Observer
 
 SAMPLE = "sample.txt"
 """Python source in the package's data; the cursor stands at its end."""

@@ -29,6 +29,7 @@ from swiftspec_daemon.errors import (
     Unauthorized,
     UsageError,
 )
+from swiftspec_daemon.protocol import codec
 from swiftspec_daemon.protocol import messages as wire
 from swiftspec_daemon.protocol.record import Endpoint
 
@@ -275,14 +276,7 @@ class AsyncClient:
         if self._closed.is_set() or self._closing:
             raise self._error or DaemonNotRunning("The connection to the daemon is closed.")
         try:
-            text = msgspec.json.encode(message).decode()
-        except UnicodeEncodeError:  # a lone surrogate has no UTF-8 form
-            raise UsageError(
-                "The text has half of a surrogate pair in it, which is no character.",
-                "Replace lone surrogates (U+D800 to U+DFFF) before sending.",
-            ) from None
-        try:
-            await self._socket.send(text)
+            await self._socket.send(codec.encode(message))
         except ConnectionClosed as closed:
             raise _lost(closed) from None
 
@@ -383,13 +377,12 @@ class Connecting:
 
 
 _OTHER_PROGRAM = "Is another program listening there? See `swiftspec doctor`."
-_decoder = msgspec.json.Decoder(wire.ServerMessage)
 
 
 def _decode(frame: str | bytes) -> Any:
     """A message, or None for one that a newer daemon sends and we do not know."""
     try:
-        return _decoder.decode(frame)
+        return codec.decode_server_message(frame)
     except msgspec.DecodeError as error:
         _log.debug("skipped a message: %s", error)
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 import time
 from collections.abc import AsyncGenerator, Callable
 
@@ -22,7 +23,13 @@ RETRY_AFTER_S = 15.0
 """After a failed download, requests within this time get the same error at once."""
 
 Fetch = Callable[[Callable[[str, float], None]], None]
-"""Blocking; gets a callback for phase and fraction. Raises ModelError."""
+"""Blocking; gets a callback for phase and fraction, which raises when it should give up.
+
+Raises ModelError.
+"""
+
+_GIVE_UP_S = 3.0
+"""How long `stop` waits for a download to notice."""
 
 
 class FetchingEngine:
@@ -32,6 +39,7 @@ class FetchingEngine:
         self._engine = engine
         self._fetch = fetch
         self._fetched = False
+        self._stopping = False
         self._task: asyncio.Task[None] | None = None
         self._status: EngineStatus | None = None
         self._failure: tuple[float, SwiftSpecError] | None = None
@@ -77,8 +85,10 @@ class FetchingEngine:
         await self._engine.unload()
 
     async def stop(self) -> None:
-        """End for good. A download that runs goes on in its thread until the process ends."""
+        """End for good. A download that runs gives up at its next step."""
+        self._stopping = True
         if self._task is not None:
+            await asyncio.wait([self._task], timeout=_GIVE_UP_S)
             self._task.cancel()
         await self._engine.stop()
 
@@ -110,11 +120,15 @@ class FetchingEngine:
         loop = asyncio.get_running_loop()
 
         def progress(phase: str, fraction: float) -> None:
+            if self._stopping:
+                raise _GivenUp
             status = EngineStatus(state="loading", phase=phase, fraction=fraction)
             loop.call_soon_threadsafe(self._report, status)
 
         try:
-            await asyncio.to_thread(self._fetch, progress)
+            await _in_thread(lambda: self._fetch(progress))
+        except _GivenUp:
+            raise EngineError("The engine is stopped.") from None
         except SwiftSpecError as error:
             self._failed(error)
             raise
@@ -125,7 +139,8 @@ class FetchingEngine:
             raise failure from error
         self._fetched = True
         self._status = None
-        await self._engine.start()
+        if not self._stopping:
+            await self._engine.start()
 
     def _failed(self, error: SwiftSpecError) -> None:
         _log.error("the model's files are not there: %s", error)
@@ -145,6 +160,32 @@ class FetchingEngine:
         if self._fetched:
             for callback in self._callbacks:
                 callback(status)
+
+
+class _GivenUp(Exception):
+    """The daemon ends; nobody wants the files any more."""
+
+
+async def _in_thread(work: Callable[[], None]) -> None:
+    """Run blocking work. Not in the loop's executor: the process's end must not wait for it."""
+    loop = asyncio.get_running_loop()
+    finished: asyncio.Future[None] = loop.create_future()
+
+    def settle(error: BaseException | None) -> None:
+        if not finished.done():
+            finished.set_exception(error) if error else finished.set_result(None)
+
+    def run() -> None:
+        error: BaseException | None = None
+        try:
+            work()
+        except BaseException as raised:
+            error = raised
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            loop.call_soon_threadsafe(settle, error)
+
+    threading.Thread(target=run, name="fetch the model", daemon=True).start()
+    await finished
 
 
 async def _fail(error: SwiftSpecError) -> None:

@@ -1,3 +1,5 @@
+"""The fake daemon as a fixture."""
+
 import importlib.util
 import sys
 from pathlib import Path

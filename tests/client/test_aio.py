@@ -1,9 +1,12 @@
+"""The asynchronous client against a scripted websocket server."""
+
 import asyncio
 
 import pytest
 
 from swiftspec_daemon.client import AsyncClient
 from swiftspec_daemon.errors import DaemonNotRunning, ProtocolError, Unauthorized, UsageError
+from swiftspec_daemon.protocol import codec
 from swiftspec_daemon.protocol import messages as wire
 
 START = wire.Position(0, 0)
@@ -214,17 +217,19 @@ async def test_errors_go_to_the_request_or_to_the_callback(fake):
     assert [(error.code, error.uri) for error in errors] == [("document_error", "u")]
 
 
-async def test_a_lone_surrogate_is_refused_before_it_is_sent(fake):
-    async def nothing(connection):
-        await connection.socket.wait_closed()
+async def test_lone_surrogates_cross(fake):
+    received = asyncio.Queue()
+
+    async def collect(connection):
+        await received.put(codec.decode_client_message(await connection.socket.recv()))
 
     async with (
-        fake.fake_daemon(nothing) as url,
+        fake.fake_daemon(collect) as url,
         AsyncClient.connect(url=url, token=fake.TOKEN) as client,
     ):
-        with pytest.raises(UsageError, match="surrogate"):
-            await client.open("u", "a\ud800b")
-        await client.open("u", "ab")
+        await client.open("u", "a\ud800b")
+        message = await asyncio.wait_for(received.get(), 20)
+    assert message.text == "a\ud800b"
 
 
 async def test_a_wrong_token(fake):

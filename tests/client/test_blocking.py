@@ -1,3 +1,5 @@
+"""The blocking client against a scripted websocket server."""
+
 import asyncio
 import threading
 from contextlib import contextmanager

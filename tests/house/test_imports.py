@@ -21,6 +21,7 @@ ALLOWED: dict[str, set[str]] = {
     "paths": set(),
     "settings": {"errors", "paths"},
     "settings_docs": {"settings"},
+    "logs": COMMON,
     # Rooms that import none of the others.
     "protocol": {""},
     "speculation": {"errors"},
@@ -28,7 +29,8 @@ ALLOWED: dict[str, set[str]] = {
     # Shared by daemon and bridge.
     "documents": COMMON | {"protocol"},
     # Daemon side: server -> completion -> engine -> speculation.
-    "server": COMMON | {"completion", "documents", "engine", "models", "parallel", "protocol"},
+    "server": COMMON
+    | {"completion", "documents", "engine", "logs", "models", "parallel", "protocol"},
     "completion": COMMON | {"documents", "engine", "models", "protocol"},
     "engine": COMMON | {"speculation", "parallel"},
     # Worker side: backends -> models, parallel -> kernels.
@@ -39,9 +41,11 @@ ALLOWED: dict[str, set[str]] = {
     "client": COMMON | {"documents", "protocol"},
     "lsp": COMMON | {"client", "documents", "protocol"},
     # The top: commands start everything else, and benchmarks measure it.
-    "cli": COMMON | {"bench", "client", "kernels", "lsp", "models", "protocol", "server"},
+    "cli": COMMON
+    | {"bench", "client", "documents", "kernels", "logs", "lsp", "models", "protocol", "server"}
+    | {"engine.interface"},
     "bench": COMMON | DAEMON_FACE | {"client", "completion", "models", "protocol", "server"},
-    "__main__": COMMON | {"cli"},
+    "__main__": COMMON | {"cli", "lsp"},
 }
 """Module or package (longest prefix wins) -> what it may import besides itself."""
 

@@ -1,0 +1,143 @@
+#include "api.h"
+
+#include <exception>
+
+#include "isa.h"
+#include "model.h"
+
+using swiftspec::KvCache;
+using swiftspec::Model;
+using swiftspec::RowPlan;
+using swiftspec::Shape;
+
+namespace {
+
+#if !defined(SWIFTSPEC_SOURCE_DIGEST)
+#define SWIFTSPEC_SOURCE_DIGEST ""
+#endif
+#define SWIFTSPEC_TEXT_OF(x) #x
+#define SWIFTSPEC_TEXT(x) SWIFTSPEC_TEXT_OF(x)
+#if defined(__clang__)
+constexpr char kCompiler[] = "clang " SWIFTSPEC_TEXT(__clang_major__) "." SWIFTSPEC_TEXT(__clang_minor__);
+#elif defined(__GNUC__)
+constexpr char kCompiler[] = "gcc " SWIFTSPEC_TEXT(__GNUC__) "." SWIFTSPEC_TEXT(__GNUC_MINOR__);
+#else
+constexpr char kCompiler[] = "unknown compiler";
+#endif
+
+bool tokens_valid(const Shape& shape, const int32_t* tokens, int rows) {
+  for (int i = 0; i < rows; i++) {
+    if (tokens[i] < 0 || tokens[i] >= shape.vocab) return false;
+  }
+  return true;
+}
+
+bool fits(const Shape& shape, const KvCache& cache, int rows) {
+  const int room = cache.capacity() < shape.context ? cache.capacity() : shape.context;
+  return rows <= room - cache.length();
+}
+
+// No C++ exception may cross into C. Memory and threads are all that can be refused in here.
+template <class Body>
+int32_t guarded(Body body) {
+  try {
+    return body();
+  } catch (const std::exception&) {
+    return kOutOfMemory;
+  }
+}
+
+int32_t append(Model& model, KvCache& cache, const int32_t* tokens, int rows, int32_t wanted,
+               float* logits) {
+  const int32_t vocab = model.shape().vocab;
+  for (int done = 0; done < rows;) {
+    const int some = rows - done < swiftspec::kMaxRows ? rows - done : swiftspec::kMaxRows;
+    RowPlan plan = RowPlan::chain(tokens + done, some, cache.length());
+    const bool last = done + some == rows;
+    plan.first_logits = wanted == kAllLogits ? 0 : wanted == kLastLogits && last ? some - 1 : some;
+    model.run(plan, cache, logits);
+    if (wanted == kAllLogits) logits += static_cast<size_t>(some) * vocab;
+    cache.advance(some);
+    done += some;
+  }
+  return kOk;
+}
+
+}  // namespace
+
+int32_t swiftspec_abi_version() { return kAbiVersion; }
+const char* swiftspec_source_digest() { return SWIFTSPEC_SOURCE_DIGEST; }
+const char* swiftspec_compiler() { return kCompiler; }
+const char* swiftspec_best_isa() { return swiftspec::best_kernels().name; }
+int32_t swiftspec_has_isa(const char* isa) { return swiftspec::find_kernels(isa) != nullptr; }
+
+void* swiftspec_model_create(const SwiftspecShape* shape, const SwiftspecWeights* weights,
+                             int32_t threads, const char* isa) {
+  const Shape sizes(*shape);
+  const swiftspec::KernelTable* kernels = swiftspec::find_kernels(isa);
+  if (!sizes.valid() || kernels == nullptr) return nullptr;
+  if (threads < 1 || threads > swiftspec::kMaxThreads) return nullptr;
+  void* model = nullptr;
+  guarded([&] {
+    model = new Model(sizes, *weights, threads, *kernels);
+    return kOk;
+  });
+  return model;
+}
+
+void swiftspec_model_destroy(void* model) { delete static_cast<Model*>(model); }
+
+uint64_t swiftspec_cache_bytes(const void* model, int32_t capacity) {
+  return KvCache::bytes(static_cast<const Model*>(model)->shape(), capacity);
+}
+
+void* swiftspec_cache_create(const void* model, int32_t capacity) {
+  if (capacity < 1) return nullptr;
+  void* cache = nullptr;
+  guarded([&] {
+    cache = new KvCache(static_cast<const Model*>(model)->shape(), capacity);
+    return kOk;
+  });
+  return cache;
+}
+
+void swiftspec_cache_destroy(void* cache) { delete static_cast<KvCache*>(cache); }
+
+int32_t swiftspec_cache_length(const void* cache) {
+  return static_cast<const KvCache*>(cache)->length();
+}
+
+int32_t swiftspec_append(void* model, void* cache, const int32_t* tokens, int32_t rows,
+                         int32_t wanted, float* logits) {
+  Model& runner = *static_cast<Model*>(model);
+  KvCache& kv = *static_cast<KvCache*>(cache);
+  if (rows < 1 || !tokens_valid(runner.shape(), tokens, rows)) return kBadArgument;
+  if (!fits(runner.shape(), kv, rows)) return kDoesNotFit;
+  return guarded([&] { return append(runner, kv, tokens, rows, wanted, logits); });
+}
+
+int32_t swiftspec_speculate(void* model, void* cache, const int32_t* tokens,
+                            const int32_t* parents, int32_t rows, float* logits) {
+  Model& runner = *static_cast<Model*>(model);
+  KvCache& kv = *static_cast<KvCache*>(cache);
+  if (rows < 1 || rows > swiftspec::kMaxTreeRows) return kBadArgument;
+  if (!tokens_valid(runner.shape(), tokens, rows)) return kBadArgument;
+  for (int i = 0; i < rows; i++) {
+    if (parents[i] < -1 || parents[i] >= i) return kBadArgument;
+  }
+  return guarded([&]() -> int32_t {
+    const RowPlan plan = RowPlan::tree(tokens, parents, rows, kv.length());
+    if (!fits(runner.shape(), kv, plan.longest - kv.length())) return kDoesNotFit;
+    runner.run(plan, kv, logits);
+    kv.set_pending(parents, rows);
+    return kOk;
+  });
+}
+
+int32_t swiftspec_commit(void* cache, const int32_t* path, int32_t rows) {
+  return static_cast<KvCache*>(cache)->commit(path, rows) ? kOk : kBadArgument;
+}
+
+int32_t swiftspec_truncate(void* cache, int32_t length) {
+  return static_cast<KvCache*>(cache)->truncate(length) ? kOk : kBadArgument;
+}

@@ -1,0 +1,86 @@
+// The C interface of the shared library: what ctypes loads. Knows plain pointers and numbers only;
+// shapes of the arrays are documented in packing.py. All functions are to be called from one
+// thread at a time for each model.
+#pragma once
+
+#include <cstdint>
+
+#if defined(_WIN32)
+#define SWIFTSPEC_EXPORT extern "C" __declspec(dllexport)
+#else
+#define SWIFTSPEC_EXPORT extern "C" __attribute__((visibility("default")))
+#endif
+
+// Grows whenever a structure or a function here changes; library.py refuses another number.
+constexpr int32_t kAbiVersion = 1;
+
+struct SwiftspecShape {
+  int32_t hidden, layers, heads, kv_heads, head_dim, ff, vocab;
+  int32_t context;  // rows of the rotary tables
+  float norm_eps;
+};
+
+struct SwiftspecLinear {
+  const uint8_t* panels;  // [out/32][in/4][2][16][4], weight + 128
+  const float* scales;    // [out]
+};
+
+struct SwiftspecLayer {
+  SwiftspecLinear qkv, output, gate_up, down;
+  const float* attention_norm;  // [hidden]
+  const float* ff_norm;         // [hidden]
+  const float* qkv_bias;        // [out of qkv] or null
+  const float* q_norm;          // [head_dim] or null
+  const float* k_norm;          // [head_dim] or null
+};
+
+struct SwiftspecWeights {
+  SwiftspecLinear embedding, head;
+  const float* final_norm;  // [hidden]
+  const float* cosines;     // [context][head_dim / 2]
+  const float* sines;       // [context][head_dim / 2]
+  const SwiftspecLayer* layers;
+};
+
+// Rows whose logits are wanted.
+enum SwiftspecLogits : int32_t { kNoLogits = 0, kLastLogits = 1, kAllLogits = 2 };
+
+// What a function answers; library.py turns these into exceptions.
+enum SwiftspecStatus : int32_t {
+  kOk = 0,
+  kBadArgument = 1,
+  kDoesNotFit = 2,
+  kOutOfMemory = 3,
+};
+
+SWIFTSPEC_EXPORT int32_t swiftspec_abi_version();
+// What build.py's source_digest said of the sources; empty if it did not build them.
+SWIFTSPEC_EXPORT const char* swiftspec_source_digest();
+// The compiler, for people: "gcc 12.2.0".
+SWIFTSPEC_EXPORT const char* swiftspec_compiler();
+// The fastest instruction set of this build that this processor and system support.
+SWIFTSPEC_EXPORT const char* swiftspec_best_isa();
+// Whether `isa` is in this build and runs here.
+SWIFTSPEC_EXPORT int32_t swiftspec_has_isa(const char* isa);
+
+// Copies shape and weight structures, not the arrays, which must outlive the model. Null if the
+// shape or `isa` cannot be served.
+SWIFTSPEC_EXPORT void* swiftspec_model_create(const SwiftspecShape* shape,
+                                              const SwiftspecWeights* weights, int32_t threads,
+                                              const char* isa);
+SWIFTSPEC_EXPORT void swiftspec_model_destroy(void* model);
+
+SWIFTSPEC_EXPORT uint64_t swiftspec_cache_bytes(const void* model, int32_t capacity);
+SWIFTSPEC_EXPORT void* swiftspec_cache_create(const void* model, int32_t capacity);
+SWIFTSPEC_EXPORT void swiftspec_cache_destroy(void* cache);
+SWIFTSPEC_EXPORT int32_t swiftspec_cache_length(const void* cache);
+
+// Commits `rows` tokens after the prefix; `logits` is [1][vocab] or [rows][vocab] by `wanted`.
+SWIFTSPEC_EXPORT int32_t swiftspec_append(void* model, void* cache, const int32_t* tokens,
+                                          int32_t rows, int32_t wanted, float* logits);
+// Runs tree rows that hang on the prefix and leaves them pending; `logits` is [rows][vocab].
+SWIFTSPEC_EXPORT int32_t swiftspec_speculate(void* model, void* cache, const int32_t* tokens,
+                                             const int32_t* parents, int32_t rows, float* logits);
+// Moves pending rows, a root-to-node path, into the prefix and drops the others.
+SWIFTSPEC_EXPORT int32_t swiftspec_commit(void* cache, const int32_t* path, int32_t rows);
+SWIFTSPEC_EXPORT int32_t swiftspec_truncate(void* cache, int32_t length);

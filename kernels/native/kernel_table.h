@@ -1,0 +1,84 @@
+// The seam between the forward pass and an instruction set: the functions that each of them has.
+// A new instruction set is one more isa_*.cpp that fills a table, and a line in isa.cpp.
+//
+// Every function treats a row the same way whatever other rows come with it: the order of the
+// floating-point operations on a row does not depend on how many there are.
+#pragma once
+
+#include <cstdint>
+
+#include "bf16.h"
+#include "limits.h"
+
+namespace swiftspec {
+
+// Up to 16 rows of int8 activations, interleaved as [depth / 4][rows][4].
+struct QuantisedBlock {
+  const int8_t* values;
+  const float* scales;         // [rows]
+  const int32_t* corrections;  // [rows], 128 * sum of the row's values
+  int rows;
+};
+
+// One row's place in attention: `prefix` positions of the cache, then `depth` slots of the tail.
+struct RowPath {
+  int prefix;
+  int depth;
+  uint8_t slots[kMaxTreeRows];
+
+  int positions() const { return prefix + depth; }
+};
+
+// One key/value head, and up to 16 rows of the query heads that share it.
+struct AttentionBlock {
+  const bf16* keys;         // [position / 16][width][16]
+  const bf16* values;       // [position][width]
+  const bf16* tail_keys;    // as keys, by slot
+  const bf16* tail_values;  // as values, by slot
+  int tail_rows;
+  const float* queries;     // [rows][group][width], scaled by 1 / sqrt(head_dim)
+  const RowPath* paths;     // [rows]
+  int rows, group, width;
+};
+
+// Softmax over one chunk, not yet normalised; one entry for each (row, query head of the group).
+struct AttentionPartial {
+  float* maxima;    // [rows * group]
+  float* sums;      // [rows * group]
+  float* products;  // [rows * group][width]
+};
+
+struct KernelTable {
+  const char* name;
+
+  // out[row][32] = (sum over depth of activation * weight) * row scale * channel scale.
+  // `ahead` points at the memory that will be read next; it may be null.
+  void (*multiply_panel)(const uint8_t* panel, const float* scales, int depth,
+                         const QuantisedBlock& block, const uint8_t* ahead, float* out);
+
+  // One row to int8: value / (max / 127), rounded to nearest, ties to even. Groups of four values
+  // go to out, out + step, ...; `width` is a multiple of 16.
+  void (*quantise_row)(const float* x, int width, int8_t* out, int step, float* scale,
+                       int32_t* correction);
+
+  // y = x / sqrt(mean(x^2) + eps) * gain over `width` values, padded with zeros to whole vectors.
+  void (*normalise_row)(const float* x, const float* gain, int width, float eps, float* y);
+
+  // Rotary embedding in place, half-split: pairs are (x[i], x[i + half]).
+  void (*rotate_head)(float* x, const float* cosines, const float* sines, int half);
+
+  // out[16] = silu(gate[0..16]) * up[16..32].
+  void (*gate_panel)(const float* panel, float* out);
+
+  // The partial softmax over positions [chunk * 128, chunk * 128 + 128). `scores` is scratch of
+  // rows * group * 128 values. Entries of rows that have no position there are left alone.
+  void (*attend_chunk)(const AttentionBlock& block, int chunk, const AttentionPartial& partial,
+                       float* scores);
+
+  // out[width] = the softmax over all chunks of one (row, query head), from its partials, which
+  // are `stride` entries apart.
+  void (*combine_chunks)(const AttentionPartial& first, int chunks, int stride, int width,
+                         float* out);
+};
+
+}  // namespace swiftspec

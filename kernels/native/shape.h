@@ -1,0 +1,33 @@
+// Sizes of one model, and the paddings that follow from them. The same rules are in shape.py.
+#pragma once
+
+#include "api.h"
+#include "limits.h"
+
+namespace swiftspec {
+
+struct Shape : SwiftspecShape {
+  explicit Shape(const SwiftspecShape& base) : SwiftspecShape(base) {}
+
+  bool valid() const {
+    return hidden > 0 && layers > 0 && heads > 0 && kv_heads > 0 && heads % kv_heads == 0 &&
+           head_dim > 0 && head_dim % 8 == 0 && ff > 0 && vocab > 0 && context > 0;
+  }
+
+  int group() const { return heads / kv_heads; }
+  // Channels of a head in queries, keys, values and in the output projection's input.
+  int head_width() const { return round_up(head_dim, kLanes); }
+  // Channels of a head in the QKV projection's output: whole panels.
+  int head_panels() const { return round_up(head_dim, kPanel) / kPanel; }
+  int qkv_heads() const { return heads + 2 * kv_heads; }
+  // Inputs of linear layers are padded to whole cache lines of int8.
+  int hidden_width() const { return round_up(hidden, 64); }
+  int attention_width() const { return round_up(heads * head_width(), 64); }
+  int ff_width() const { return round_up(ff, 64); }
+  int hidden_panels() const { return round_up(hidden, kPanel) / kPanel; }
+  // A gate-and-up panel holds 16 channels of each.
+  int ff_panels() const { return round_up(ff, kLanes) / kLanes; }
+  int vocab_panels() const { return round_up(vocab, kPanel) / kPanel; }
+};
+
+}  // namespace swiftspec

@@ -1,0 +1,83 @@
+"""Sizes of one model and the paddings that the packed form needs. The same rules are in shape.h.
+
+Knows nothing of files, weights or architectures by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LANES = 16
+"""fp32 values of one vector."""
+PANEL = 32
+"""Output channels of one weight panel."""
+CHUNK = 128
+"""Positions that one partial softmax covers; chunks are aligned to absolute positions."""
+MAX_TREE_ROWS = 64
+"""Rows of one pending tree."""
+
+
+def round_up(value: int, multiple: int) -> int:
+    """The smallest multiple of `multiple` that is not below `value`."""
+    return -(-value // multiple) * multiple
+
+
+@dataclass(frozen=True, slots=True)
+class NativeShape:
+    """A decoder-only transformer: RMSNorm, rotary positions, grouped queries, SwiGLU."""
+
+    hidden: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    ff: int
+    vocab: int
+    norm_eps: float
+    tied: bool = False
+    qkv_bias: bool = False
+    qk_norm: bool = False
+
+    def __post_init__(self) -> None:
+        sizes = (self.hidden, self.layers, self.heads, self.kv_heads, self.head_dim, self.ff)
+        if min(*sizes, self.vocab) < 1:
+            raise ValueError(f"a size is not positive in {self}")
+        if self.heads % self.kv_heads:
+            raise ValueError(f"{self.heads} heads are not a multiple of {self.kv_heads} KV heads")
+        if self.head_dim % 8:
+            raise ValueError(f"head size {self.head_dim} is not a multiple of 8")
+
+    @property
+    def group(self) -> int:
+        """Query heads that share a key/value head."""
+        return self.heads // self.kv_heads
+
+    @property
+    def head_width(self) -> int:
+        """Padded channels of a head in keys, values and the output projection's input."""
+        return round_up(self.head_dim, LANES)
+
+    @property
+    def head_channels(self) -> int:
+        """Padded channels of a head in the QKV projection's output."""
+        return round_up(self.head_dim, PANEL)
+
+    @property
+    def qkv_heads(self) -> int:
+        """Heads of the QKV projection's output: queries, then keys, then values."""
+        return self.heads + 2 * self.kv_heads
+
+    @property
+    def hidden_width(self) -> int:
+        """Padded inputs of the layers that read the residual stream."""
+        return round_up(self.hidden, 64)
+
+    @property
+    def attention_width(self) -> int:
+        """Padded inputs of the output projection."""
+        return round_up(self.heads * self.head_width, 64)
+
+    @property
+    def ff_width(self) -> int:
+        """Padded inputs of the down projection."""
+        return round_up(self.ff, 64)

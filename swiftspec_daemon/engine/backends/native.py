@@ -1,0 +1,222 @@
+"""The native CPU backend: int8 weights on our own kernels, no torch.
+
+Knows the hub's tensor names and how they become packed arrays; the arithmetic and the packed form
+are in `swiftspec_daemon.kernels.native`. Results have the same bits for a row whatever the other
+rows of the call, the split of a prompt into calls and the number of threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from swiftspec_daemon.engine.backend import KVCache, Logits, Progress
+from swiftspec_daemon.engine.backends import rope
+from swiftspec_daemon.errors import ContextTooLong, ModelError, UnsupportedModel, UsageError
+from swiftspec_daemon.kernels.native import packing
+from swiftspec_daemon.kernels.native.choose import open_model
+from swiftspec_daemon.kernels.native.model import CacheFull
+from swiftspec_daemon.kernels.native.shape import NativeShape
+from swiftspec_daemon.models.spec import ModelSpec
+
+LAYOUT = packing.LAYOUT
+"""Part of the packed file's name; changes whenever the packed form does."""
+
+Floats = npt.NDArray[np.float32]
+Named = tuple[str, npt.NDArray[np.generic]]
+
+
+class WeightSource(Protocol):
+    """Weights of a checkpoint by the hub's names."""
+
+    def tensor(self, name: str) -> Floats:
+        """The tensor as fp32. Raises ModelError if it is missing."""
+
+
+def native_shape(spec: ModelSpec) -> NativeShape:
+    """The kernels' view of a model. Raises UnsupportedModel."""
+    try:
+        return NativeShape(
+            hidden=spec.hidden,
+            layers=spec.layers,
+            heads=spec.heads,
+            kv_heads=spec.kv_heads,
+            head_dim=spec.head_dim,
+            ff=spec.ff,
+            vocab=spec.vocab,
+            norm_eps=spec.norm_eps,
+            tied=spec.tied,
+            qkv_bias=spec.qkv_bias,
+            qk_norm=spec.qk_norm,
+        )
+    except ValueError as error:
+        raise UnsupportedModel(
+            f"The native backend cannot run this model: {error}.",
+            'Set model.backend to "transformers".',
+        ) from error
+
+
+def convert(
+    spec: ModelSpec, weights: WeightSource, progress: Progress
+) -> tuple[dict[str, str], Iterator[Named]]:
+    """Meta data, and packed arrays one by one; only one layer is in memory at a time.
+
+    Raises UnsupportedModel at once; ModelError while iterating, for weights that do not fit.
+    """
+    shape = native_shape(spec)
+    return {"layout": LAYOUT}, _arrays(shape, weights, progress)
+
+
+def _arrays(shape: NativeShape, weights: WeightSource, progress: Progress) -> Iterator[Named]:
+    steps = shape.layers + 2
+    embedding = _tensor(weights, "model.embed_tokens.weight", (shape.vocab, shape.hidden))
+    yield from _packed("embedding", embedding)
+    progress("packing weights", 1 / steps)
+    for i in range(shape.layers):
+        yield from _layer(shape, weights, i)
+        progress("packing weights", (i + 2) / steps)
+    yield "final_norm", _tensor(weights, "model.norm.weight", (shape.hidden,))
+    if not shape.tied:
+        head = _tensor(weights, "lm_head.weight", (shape.vocab, shape.hidden))
+        yield from _packed("head", head)
+    progress("packing weights", 1.0)
+
+
+def _layer(shape: NativeShape, weights: WeightSource, i: int) -> Iterator[Named]:
+    source, name = f"model.layers.{i}", f"layers.{i}"
+    hidden, ff = shape.hidden, shape.ff
+    q, kv = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
+
+    def get(part: str, *form: int) -> Floats:
+        return _tensor(weights, f"{source}.{part}", form)
+
+    joined = packing.join_qkv(
+        shape,
+        get("self_attn.q_proj.weight", q, hidden),
+        get("self_attn.k_proj.weight", kv, hidden),
+        get("self_attn.v_proj.weight", kv, hidden),
+    )
+    yield from _packed(f"{name}.qkv", joined)
+    output = packing.pad_output(shape, get("self_attn.o_proj.weight", hidden, q))
+    yield from _packed(f"{name}.output", output)
+    gate, up = get("mlp.gate_proj.weight", ff, hidden), get("mlp.up_proj.weight", ff, hidden)
+    yield from _packed(f"{name}.gate_up", packing.join_gate_up(gate, up))
+    yield from _packed(f"{name}.down", get("mlp.down_proj.weight", hidden, ff))
+    yield f"{name}.attention_norm", get("input_layernorm.weight", hidden)
+    yield f"{name}.ff_norm", get("post_attention_layernorm.weight", hidden)
+    if shape.qkv_bias:
+        biases = (("q", q), ("k", kv), ("v", kv))
+        parts = [get(f"self_attn.{part}_proj.bias", size) for part, size in biases]
+        yield f"{name}.qkv_bias", packing.join_qkv(shape, *parts)
+    if shape.qk_norm:
+        yield f"{name}.q_norm", get("self_attn.q_norm.weight", shape.head_dim)
+        yield f"{name}.k_norm", get("self_attn.k_norm.weight", shape.head_dim)
+
+
+def _packed(name: str, weight: Floats) -> Iterator[Named]:
+    try:
+        yield from packing.pack_linear(name, weight)
+    except ValueError as error:
+        raise ModelError(
+            f"Weights for {name} are damaged: {error}.", "Fetch the model again."
+        ) from error
+
+
+def _tensor(weights: WeightSource, name: str, form: tuple[int, ...]) -> Floats:
+    tensor = np.ascontiguousarray(weights.tensor(name), np.float32)
+    if tensor.shape != form:
+        raise ModelError(
+            f"Tensor {name} has shape {list(tensor.shape)}, but the config says {list(form)}.",
+            "Fetch the model again.",
+        )
+    return tensor
+
+
+class NativeBackend:
+    """`swiftspec_daemon.engine.backend.Backend` over packed arrays."""
+
+    name = "native"
+
+    def __init__(
+        self,
+        spec: ModelSpec,
+        arrays: Mapping[str, npt.NDArray[np.generic]],
+        threads: int,
+        context: int,
+    ) -> None:
+        """`arrays` as `convert` gives them, memory maps at best; `context` is in positions.
+
+        Raises UnsupportedModel, ModelError.
+        """
+        if spec.sliding_window is not None and context > spec.sliding_window:
+            raise UnsupportedModel(
+                f"The model attends to a window of {spec.sliding_window} positions, which the"
+                f" native backend does not do for a context of {context}.",
+                f"Set model.context to {spec.sliding_window} or less.",
+            )
+        shape = native_shape(spec)
+        cosines, sines = rope.tables(spec.rope, spec.head_dim, context)
+        try:
+            self._model = open_model(shape, arrays, cosines, sines, threads=threads)
+        except ValueError as error:
+            raise ModelError(
+                f"The native backend cannot run this model: {error}.",
+                "Convert the model again, or unset SWIFTSPEC_NATIVE_ISA.",
+            ) from error
+        self.kernels = f"{self._model.isa}, {self._model.compiler}"
+        self.vocab = spec.vocab
+        self.context = context
+        self.weight_bytes = sum(array.nbytes for array in arrays.values())
+
+    def kv_bytes(self, capacity: int) -> int:
+        """Bytes that a cache of `capacity` positions takes."""
+        return self._model.cache_bytes(capacity)
+
+    def new_cache(self, capacity: int) -> KVCache:
+        """An empty cache."""
+        return self._model.new_cache(capacity)
+
+    def append(self, cache: KVCache, tokens: Sequence[int], *, logits: bool) -> Logits | None:
+        """Commit `tokens`; with `logits`, those of the last token, [vocab].
+
+        Raises ContextTooLong, UsageError for token ids that do not exist.
+        """
+        with _translated():
+            out = self._model.append(cache, tokens, logits="last" if logits else "none")
+        return None if out is None else out[0]
+
+    def speculate(self, cache: KVCache, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
+        """Logits [rows, vocab] of up to 64 tree rows; fastest up to 16.
+
+        Raises ContextTooLong, UsageError.
+        """
+        with _translated():
+            return self._model.speculate(cache, tokens, parents)
+
+    def commit(self, cache: KVCache, path: Sequence[int]) -> None:
+        """Move a root-to-node path of pending rows into the prefix. Raises UsageError."""
+        with _translated():
+            self._model.commit(cache, path)
+
+    def truncate(self, cache: KVCache, length: int) -> None:
+        """Forget positions from `length` on, and a pending tree. Raises UsageError."""
+        with _translated():
+            self._model.truncate(cache, length)
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """The kernels' exceptions as the project's."""
+    try:
+        yield
+    except CacheFull as error:
+        raise ContextTooLong(
+            "The text needs more tokens than the context holds.",
+            "Raise model.context, or complete in a shorter file.",
+        ) from error
+    except ValueError as error:
+        raise UsageError(f"The model cannot do that: {error}.") from error

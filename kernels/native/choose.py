@@ -8,16 +8,38 @@ from __future__ import annotations
 import functools
 import logging
 import os
+from collections.abc import Sequence
+from typing import Any, Protocol
 
-from .library import LibraryUnavailable, load
-from .model import Arrays, Floats, NativeModel
-from .reference import ReferenceModel
+from .library import ISA_VARIABLE, NUMPY, LibraryUnavailable, load
+from .model import Arrays, Floats, NativeCache, NativeModel
+from .reference import ReferenceCache, ReferenceModel
 from .shape import NativeShape
 
-ISA_VARIABLE = "SWIFTSPEC_NATIVE_ISA"
-NUMPY = "numpy"
-
 _log = logging.getLogger(__name__)
+
+
+class OpenModel(Protocol):
+    """What both implementations offer; a cache goes back to the model that made it."""
+
+    shape: NativeShape
+    isa: str
+    compiler: str
+    context: int
+
+    def cache_bytes(self, capacity: int) -> int: ...
+
+    def new_cache(self, capacity: int) -> NativeCache | ReferenceCache: ...
+
+    def append(
+        self, cache: Any, tokens: Sequence[int], *, logits: str = "last"
+    ) -> Floats | None: ...
+
+    def speculate(self, cache: Any, tokens: Sequence[int], parents: Sequence[int]) -> Floats: ...
+
+    def commit(self, cache: Any, path: Sequence[int]) -> None: ...
+
+    def truncate(self, cache: Any, length: int) -> None: ...
 
 
 def open_model(
@@ -28,7 +50,7 @@ def open_model(
     *,
     threads: int,
     isa: str | None = None,
-) -> NativeModel | ReferenceModel:
+) -> OpenModel:
     """The fastest implementation that runs here, or `isa`, or what the environment forces.
 
     `arrays` are packed (`packing.py`) and must not change; `cosines` and `sines` are fp32
@@ -48,18 +70,6 @@ def open_model(
     return NativeModel(
         library, shape, arrays, cosines, sines, threads=threads, isa=wanted or library.best_isa
     )
-
-
-def describe() -> str:
-    """The kernels that a model would run on, for people: "avx512-vnni, gcc 12.2"."""
-    wanted = os.environ.get(ISA_VARIABLE) or None
-    try:
-        library = load()
-    except LibraryUnavailable as error:
-        return f"numpy, slow ({error})"
-    if wanted == NUMPY:
-        return f"numpy, slow ({ISA_VARIABLE}={NUMPY})"
-    return f"{wanted or library.best_isa}, {library.compiler}"
 
 
 @functools.cache

@@ -7,10 +7,16 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from .build import LIBRARY_NAME, SOURCES, source_digest
+
+ISA_VARIABLE = "SWIFTSPEC_NATIVE_ISA"
+"""Environment variable that forces an instruction set, or NumPy."""
+NUMPY = "numpy"
 
 ABI_VERSION = 1
 """Must equal kAbiVersion in api.h."""
@@ -101,6 +107,18 @@ def _load(path: Path) -> Library:
     )
 
 
+def describe() -> str:
+    """The kernels that a model would run on, for people: "avx512-vnni, gcc 12.2"."""
+    wanted = os.environ.get(ISA_VARIABLE) or None
+    try:
+        library = load()
+    except LibraryUnavailable as error:
+        return f"NumPy, very slow. {error}"
+    if wanted == NUMPY:
+        return f"NumPy, very slow, because {ISA_VARIABLE} says so"
+    return f"{wanted or library.best_isa}, {library.compiler}"
+
+
 def _declare(functions: ctypes.CDLL) -> None:
     number, pointer, text = ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p
     signatures: dict[str, tuple[object, list[object]]] = {
@@ -126,3 +144,7 @@ def _declare(functions: ctypes.CDLL) -> None:
     for name, (result, arguments) in signatures.items():
         function = getattr(functions, f"swiftspec_{name}")
         function.restype, function.argtypes = result, arguments
+
+
+if __name__ == "__main__":
+    sys.stdout.write(describe() + "\n")

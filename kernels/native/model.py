@@ -107,7 +107,9 @@ class NativeModel:
         _check(status, "a token is out of range, or there is none")
         return out
 
-    def speculate(self, cache: NativeCache, tokens: Sequence[int], parents: Sequence[int]) -> Floats:
+    def speculate(
+        self, cache: NativeCache, tokens: Sequence[int], parents: Sequence[int]
+    ) -> Floats:
         """Logits fp32 [rows, vocab] of tree rows on the prefix; their KV stays pending.
 
         Raises ValueError, CacheFull.
@@ -125,9 +127,7 @@ class NativeModel:
     def commit(self, cache: NativeCache, path: Sequence[int]) -> None:
         """Move a root-to-node path of pending rows into the prefix. Raises ValueError."""
         rows = _int32(path)
-        status = self._library.functions.swiftspec_commit(
-            cache.handle, rows.ctypes.data, len(rows)
-        )
+        status = self._library.functions.swiftspec_commit(cache.handle, rows.ctypes.data, len(rows))
         _check(status, "not a root-to-node path of the pending tree")
 
     def truncate(self, cache: NativeCache, length: int) -> None:
@@ -151,7 +151,9 @@ class _Weights:
         self.weights.final_norm = self._vector("final_norm", hidden)
         self.weights.cosines = self._hold(cosines, np.float32, (len(cosines), half), "cosines")
         self.weights.sines = self._hold(sines, np.float32, (len(cosines), half), "sines")
-        self._layers = (CLayer * shape.layers)(*(self._layer(shape, i) for i in range(shape.layers)))
+        self._layers = (CLayer * shape.layers)(
+            *(self._layer(shape, i) for i in range(shape.layers))
+        )
         self.weights.layers = self._layers
 
     def _layer(self, shape: NativeShape, i: int) -> CLayer:

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from .model import Arrays, CacheFull, Floats
 from .packing import from_panels
@@ -53,11 +52,13 @@ class QuantisedLinear:
         for start in range(0, values.shape[1], _EXACT_INPUTS):
             part = slice(start, start + _EXACT_INPUTS)
             total += values[:, part] @ self._values[:, part].T
-        return total.astype(np.float32) * scales[:, None] * self._scales
+        exact: Floats = total.astype(np.float32)
+        return exact * scales[:, None] * self._scales
 
     def row(self, index: int) -> Floats:
         """One row of the matrix, padded."""
-        return self._values[index] * self._scales[index]
+        scaled: Floats = self._values[index] * self._scales[index]
+        return scaled
 
 
 class ReferenceCache:
@@ -193,8 +194,8 @@ class ReferenceModel:
         """silu(gate) * up from channels interleaved by 16."""
         split = gate_up.reshape(len(gate_up), -1, 2, LANES)
         gate, up = split[:, :, 0], split[:, :, 1]
-        e = np.exp(np.clip(-gate, np.float32(-87), np.float32(88)))
-        gated: Floats = gate * up / (np.float32(1) + e)
+        e = np.exp(np.clip(-gate, np.float32(-87), np.float32(88)), dtype=np.float32)
+        gated: Floats = (gate * up / (np.float32(1) + e)).astype(np.float32)
         return gated.reshape(len(gate_up), -1)
 
     def _project_heads(
@@ -219,7 +220,7 @@ class ReferenceModel:
             else:
                 cache.keys[layer, :, row.position] = key
                 cache.values[layer, :, row.position] = to_bf16(v[i])
-        scale = np.float32(1) / np.sqrt(np.float32(shape.head_dim))
+        scale = np.float32(1 / shape.head_dim**0.5)
         return np.stack([self._rotate(q[i], row.position) * scale for i, row in enumerate(rows)])
 
     def _rotate(self, x: Floats, position: int) -> Floats:

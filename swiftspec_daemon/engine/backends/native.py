@@ -9,32 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from swiftspec_daemon.engine.backend import KVCache, Logits, Progress
-from swiftspec_daemon.engine.backends import rope
 from swiftspec_daemon.errors import ContextTooLong, ModelError, UnsupportedModel, UsageError
 from swiftspec_daemon.kernels.native import packing
 from swiftspec_daemon.kernels.native.choose import open_model
 from swiftspec_daemon.kernels.native.model import CacheFull
 from swiftspec_daemon.kernels.native.shape import NativeShape
+from swiftspec_daemon.models import rope
 from swiftspec_daemon.models.spec import ModelSpec
+from swiftspec_daemon.models.weights import WeightSource
 
 LAYOUT = packing.LAYOUT
 """Part of the packed file's name; changes whenever the packed form does."""
 
 Floats = npt.NDArray[np.float32]
 Named = tuple[str, npt.NDArray[np.generic]]
-
-
-class WeightSource(Protocol):
-    """Weights of a checkpoint by the hub's names."""
-
-    def tensor(self, name: str) -> Floats:
-        """The tensor as fp32. Raises ModelError if it is missing."""
 
 
 def native_shape(spec: ModelSpec) -> NativeShape:
@@ -127,6 +120,8 @@ def _packed(name: str, weight: Floats) -> Iterator[Named]:
 
 
 def _tensor(weights: WeightSource, name: str, form: tuple[int, ...]) -> Floats:
+    if not weights.has(name):
+        raise ModelError(f"The model's files lack the tensor {name}.", "Fetch the model again.")
     tensor = np.ascontiguousarray(weights.tensor(name), np.float32)
     if tensor.shape != form:
         raise ModelError(
@@ -159,7 +154,7 @@ class NativeBackend:
                 f"Set model.context to {spec.sliding_window} or less.",
             )
         shape = native_shape(spec)
-        cosines, sines = rope.tables(spec.rope, spec.head_dim, context)
+        cosines, sines = rope.cos_sin(spec.rope, spec.head_dim, np.arange(context))
         try:
             self._model = open_model(shape, arrays, cosines, sines, threads=threads)
         except ValueError as error:
@@ -170,7 +165,9 @@ class NativeBackend:
         self.kernels = f"{self._model.isa}, {self._model.compiler}"
         self.vocab = spec.vocab
         self.context = context
-        self.weight_bytes = sum(array.nbytes for array in arrays.values())
+        self.weight_bytes = sum(
+            array.nbytes for name, array in arrays.items() if not name.startswith("tokenizer.")
+        )
 
     def kv_bytes(self, capacity: int) -> int:
         """Bytes that a cache of `capacity` positions takes."""

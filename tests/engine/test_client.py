@@ -135,7 +135,7 @@ async def test_look_ahead_is_dropped(start):
     look_ahead = asyncio.create_task(
         collect(engine, request(max_tokens=400, priority=Priority.LOOK_AHEAD))
     )
-    await until_state(engine, "ready")
+    await until(engine, lambda status: status.running)
     await collect(engine, request([9, 8]))
     _, finished = await look_ahead
     assert finished.reason == "dropped"

@@ -61,6 +61,13 @@ def test_a_stop_string_inside_the_required_bytes_does_not_count():
     )
 
 
+def test_a_stop_id_inside_the_required_bytes_does_not_count():
+    byte_ids = list(range(toy.FIRST_BYTE, toy.FIRST_BYTE + 256))
+    tokens, finished = Harness().run(request(required=b"self", stop_ids=byte_ids))
+    assert b"".join(TABLE[token] for token in tokens).startswith(b"self")
+    assert finished.reason in ("stop", "length")
+
+
 def test_a_vocabulary_without_fitting_token_gives_the_constraint_up():
     backend = toy.ToyBackend(toy.ToyOptions(vocab=300))
     words = [b""] * 2 + [b"word"] * 298

@@ -66,10 +66,10 @@ def test_bytes_of_all_ones_have_no_successor():
     assert np.sort(table.starting_with(b"\xff\xff")).tolist() == [1]
 
 
-@given(
-    st.lists(small_bytes.filter(bool), max_size=4), st.lists(small_bytes, max_size=12),
-    st.integers(0, 6),
-)  # fmt: skip
+two_letters = st.text("ab", max_size=4).map(str.encode)
+
+
+@given(st.lists(two_letters.filter(bool), max_size=2), st.lists(two_letters), st.integers(0, 6))
 def test_a_stop_string_is_found_with_the_token_that_completes_it(stops, tokens, skip):
     matcher = StopMatcher(tuple(stops), skip)
     text = b""
@@ -79,3 +79,12 @@ def test_a_stop_string_is_found_with_the_token_that_completes_it(stops, tokens, 
         assert found == any(stop in text[skip:] for stop in stops)
         if found:
             break
+
+
+def test_a_stop_string_over_many_tokens():
+    matcher = StopMatcher((b"abcd",))
+    found = []
+    for token in (b"xa", b"b", b"c", b"de"):
+        matcher, stopped = matcher.after(token)
+        found.append(stopped)
+    assert found == [False, False, False, True]

@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,17 +79,28 @@ def zig_compiler() -> Compiler | None:
 def build(output: Path, compiler: Compiler) -> None:
     """Compile and link into `output`, which is replaced in one step. Raises BuildError."""
     output.parent.mkdir(parents=True, exist_ok=True)
-    flags = [*compiler.flags, *_FLAGS, *_WARNINGS]
-    flags.append(f'-DSWIFTSPEC_SOURCE_DIGEST="{source_digest()}"')
+    flags = [*_FLAGS, *_WARNINGS, f'-DSWIFTSPEC_SOURCE_DIGEST="{source_digest()}"']
     if sys.platform != "win32":
         flags += ["-fPIC", "-pthread"]
-    with tempfile.TemporaryDirectory(dir=output.parent) as folder:
-        linked = Path(folder) / output.name
-        sources = [str(path) for path in sorted(SOURCES.glob("*.cpp"))]
-        done = _run([*compiler.command, *flags, "-shared", *sources, "-o", str(linked)])
-        if done.returncode != 0 or not linked.exists():
-            raise BuildError(f"{compiler.description} failed:\n{done.stdout}{done.stderr}")
+    with tempfile.TemporaryDirectory(dir=output.parent) as name:
+        folder = Path(name)
+
+        def compile_one(source: Path) -> str:
+            compiled = str(folder / f"{source.stem}.o")
+            _compile(compiler, [*flags, "-c", str(source), "-o", compiled])
+            return compiled
+
+        with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+            objects = list(pool.map(compile_one, sorted(SOURCES.glob("*.cpp"))))
+        linked = folder / output.name
+        _compile(compiler, [*flags, "-shared", *objects, "-o", str(linked)])
         os.replace(linked, output)
+
+
+def _compile(compiler: Compiler, arguments: list[str]) -> None:
+    done = _run([*compiler.command, *compiler.flags, *arguments])
+    if done.returncode != 0:
+        raise BuildError(f"{compiler.description} failed:\n{done.stdout}{done.stderr}")
 
 
 def _zig_target() -> str:

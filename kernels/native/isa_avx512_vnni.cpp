@@ -5,6 +5,7 @@
 #include <immintrin.h>
 
 #include <cstdint>
+#include <utility>
 
 #include "isa.h"
 #include "kernel_table.h"
@@ -40,7 +41,7 @@ SWIFTSPEC_INLINE I32 dot_add(I32 sum, const uint8_t* weights, int32_t four) {
   return (I32)_mm512_dpbusd_epi32((__m512i)sum, w, _mm512_set1_epi32(four));
 }
 
-constexpr int kTwoVectorRows = 8;
+constexpr int kRowsAtOnce = 8;  // rows whose sums fit into the registers
 
 #include "kernels_elementwise.h"
 #include "kernels_linear.h"

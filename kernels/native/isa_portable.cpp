@@ -1,6 +1,7 @@
 // The portable instruction set: whatever the compiler's baseline for the machine is. Right on any
 // 64-bit x86 (SSE2) and on Arm; not tuned.
 #include <cstdint>
+#include <utility>
 
 #include "isa.h"
 #include "kernel_table.h"
@@ -50,7 +51,7 @@ SWIFTSPEC_INLINE I32 dot_add(I32 sum, const uint8_t* weights, int32_t four) {
 
 #endif
 
-constexpr int kTwoVectorRows = 2;
+constexpr int kRowsAtOnce = 1;  // rows whose sums fit into the registers
 
 #include "kernels_elementwise.h"
 #include "kernels_linear.h"

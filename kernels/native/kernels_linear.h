@@ -3,24 +3,23 @@
 // activations) is taken off at the end. Integer sums are exact, so their order is free.
 // Included by isa_*.cpp after simd.h.
 
-// kRows rows times kVectors vectors of 16 channels; the accumulators stay in registers.
-template <int kRows, int kVectors, bool kAhead>
-SWIFTSPEC_INLINE void multiply_vectors(const uint8_t* panel, const float* scales, int depth,
-                                       const QuantisedBlock& block, const uint8_t* ahead,
-                                       float* out) {
-  I32 sums[kVectors][kRows];
+// Rows [first, first + kRows) of a block, times both vectors of 16 channels. The accumulators stay
+// in registers; each activation is fetched once for both vectors.
+template <int kRows, bool kAhead>
+static void multiply_rows(const uint8_t* panel, const float* scales, int depth,
+                          const QuantisedBlock& block, int first, const uint8_t* ahead,
+                          float* out) {
+  I32 sums[2][kRows];
   SWIFTSPEC_UNROLL
-  for (int v = 0; v < kVectors; v++) {
-    SWIFTSPEC_UNROLL
-    for (int r = 0; r < kRows; r++) sums[v][r] = broadcast_int(0);
-  }
-  const int8_t* a = block.values;
+  for (int r = 0; r < kRows; r++) sums[0][r] = sums[1][r] = broadcast_int(0);
+  const int8_t* a = block.values + 4 * first;
+  const int64_t step = 4 * block.rows;
   for (int k = 0; k < depth; k += 4) {
     SWIFTSPEC_UNROLL
     for (int r = 0; r < kRows; r++) {
       const int32_t four = *reinterpret_cast<const LooseInt*>(a + 4 * r);
-      SWIFTSPEC_UNROLL
-      for (int v = 0; v < kVectors; v++) sums[v][r] = dot_add(sums[v][r], panel + 64 * v, four);
+      sums[0][r] = dot_add(sums[0][r], panel, four);
+      sums[1][r] = dot_add(sums[1][r], panel + 4 * kLanes, four);
     }
     if (kAhead) {
       __builtin_prefetch(ahead, 0, 2);
@@ -28,50 +27,40 @@ SWIFTSPEC_INLINE void multiply_vectors(const uint8_t* panel, const float* scales
       ahead += 4 * kPanel;
     }
     panel += 4 * kPanel;
-    a += 4 * kRows;
+    a += step;
   }
   SWIFTSPEC_UNROLL
-  for (int v = 0; v < kVectors; v++) {
+  for (int v = 0; v < 2; v++) {
     const F32 channel = load(scales + kLanes * v);
     SWIFTSPEC_UNROLL
     for (int r = 0; r < kRows; r++) {
-      const F32 exact = to_float(sums[v][r] - broadcast_int(block.corrections[r]));
-      store(out + kPanel * r + kLanes * v, exact * broadcast(block.scales[r]) * channel);
+      const F32 exact = to_float(sums[v][r] - broadcast_int(block.corrections[first + r]));
+      store(out + kPanel * (first + r) + kLanes * v,
+            exact * broadcast(block.scales[first + r]) * channel);
     }
   }
 }
 
-template <int kRows>
-static void multiply_rows(const uint8_t* panel, const float* scales, int depth,
-                          const QuantisedBlock& block, const uint8_t* ahead, float* out) {
-  constexpr int kLines = kLanes * 4;
-  if constexpr (kRows <= kTwoVectorRows) {
-    if (ahead != nullptr) {
-      multiply_vectors<kRows, 2, true>(panel, scales, depth, block, ahead, out);
-    } else {
-      multiply_vectors<kRows, 2, false>(panel, scales, depth, block, nullptr, out);
-    }
-  } else {
-    // Too many accumulators for both halves at once; the second half comes from the cache.
-    if (ahead != nullptr) {
-      multiply_vectors<kRows, 1, true>(panel, scales, depth, block, ahead, out);
-    } else {
-      multiply_vectors<kRows, 1, false>(panel, scales, depth, block, nullptr, out);
-    }
-    multiply_vectors<kRows, 1, false>(panel + kLines, scales + kLanes, depth, block, nullptr,
-                                      out + kLanes);
-  }
+using MultiplyRows = void (*)(const uint8_t*, const float*, int, const QuantisedBlock&, int,
+                              const uint8_t*, float*);
+
+template <int... kRows>
+static MultiplyRows choose_rows(int rows, bool ahead, std::integer_sequence<int, kRows...>) {
+  static const MultiplyRows plain[] = {multiply_rows<kRows + 1, false>...};
+  static const MultiplyRows fetching[] = {multiply_rows<kRows + 1, true>...};
+  return ahead ? fetching[rows - 1] : plain[rows - 1];
 }
 
+// More than kRowsAtOnce rows have too many accumulators for the registers; the later ones take the
+// panel from the cache.
 static void multiply_panel(const uint8_t* panel, const float* scales, int depth,
                            const QuantisedBlock& block, const uint8_t* ahead, float* out) {
-  using Function = void (*)(const uint8_t*, const float*, int, const QuantisedBlock&,
-                            const uint8_t*, float*);
-  static const Function kByRows[kBlockRows] = {
-      multiply_rows<1>,  multiply_rows<2>,  multiply_rows<3>,  multiply_rows<4>,
-      multiply_rows<5>,  multiply_rows<6>,  multiply_rows<7>,  multiply_rows<8>,
-      multiply_rows<9>,  multiply_rows<10>, multiply_rows<11>, multiply_rows<12>,
-      multiply_rows<13>, multiply_rows<14>, multiply_rows<15>, multiply_rows<16>,
-  };
-  kByRows[block.rows - 1](panel, scales, depth, block, ahead, out);
+  const auto counts = std::make_integer_sequence<int, kRowsAtOnce>();
+  int passes = (block.rows + kRowsAtOnce - 1) / kRowsAtOnce;
+  for (int first = 0; first < block.rows; passes--) {
+    const int rows = (block.rows - first + passes - 1) / passes;
+    choose_rows(rows, ahead != nullptr, counts)(panel, scales, depth, block, first, ahead, out);
+    first += rows;
+    ahead = nullptr;
+  }
 }

@@ -79,11 +79,8 @@ void ForwardPass::quantise(Walk& walk, int first, int width, RowInput input) {
   QuantisedRows& to = alone ? walk.scratch.rows : model_.rows_;
   const int rows = rows_ - first;
   for (int i = alone ? 0 : walk.thread; i < rows; i += alone ? 1 : threads_) {
-    const int start = i / kBlockRows * kBlockRows;
-    const int step = 4 * std::min(rows - start, kBlockRows);
-    int8_t* out = to.values.data() + static_cast<size_t>(start) * width + 4 * (i - start);
-    kernels_.quantise_row(input(first + i, walk.scratch.row.data()), width, out, step,
-                          to.scales.data() + i, to.corrections.data() + i);
+    kernels_.quantise_row(input(first + i, walk.scratch.row.data()), width,
+                          to.row(i, rows, width));
   }
   if (!alone) model_.pool_.barrier();
 }

@@ -12,12 +12,21 @@
 
 namespace swiftspec {
 
-// Up to 16 rows of int8 activations, interleaved as [depth / 4][rows][4].
+// Up to 16 rows of int8 activations, interleaved as [depth / 4][rows][4]; each group of 64 inputs
+// has a scale of its own, so that an outlier spoils its own group alone.
 struct QuantisedBlock {
   const int8_t* values;
-  const float* scales;         // [rows]
-  const int32_t* corrections;  // [rows], 128 * sum of the row's values
+  const float* scales;         // [depth / 64][rows]
+  const int32_t* corrections;  // [depth / 64][rows], -128 * sum of the group's values
   int rows;
+};
+
+// Where one row of a block is written to.
+struct QuantisedRow {
+  int8_t* values;
+  float* scales;
+  int32_t* corrections;
+  int rows;  // of the block
 };
 
 // One row's place in attention: `prefix` positions of the cache, then `depth` slots of the tail.
@@ -51,15 +60,15 @@ struct AttentionPartial {
 struct KernelTable {
   const char* name;
 
-  // out[row][32] = (sum over depth of activation * weight) * row scale * channel scale.
+  // out[row][32] = channel scale * sum over groups, in order, of
+  //     group scale * (sum over the group of activation * weight).
   // `ahead` points at the memory that will be read next; it may be null.
   void (*multiply_panel)(const uint8_t* panel, const float* scales, int depth,
                          const QuantisedBlock& block, const uint8_t* ahead, float* out);
 
-  // One row to int8: value / (max / 127), rounded to nearest, ties to even. Groups of four values
-  // go to out, out + step, ...; `width` is a multiple of 16.
-  void (*quantise_row)(const float* x, int width, int8_t* out, int step, float* scale,
-                       int32_t* correction);
+  // One row to int8: value / (largest of its group / 127), rounded to nearest, ties to even.
+  // `width` is a multiple of 64.
+  void (*quantise_row)(const float* x, int width, const QuantisedRow& to);
 
   // y = x / sqrt(mean(x^2) + eps) * gain over `width` values, padded with zeros to whole vectors.
   void (*normalise_row)(const float* x, const float* gain, int width, float eps, float* y);

@@ -19,24 +19,26 @@ SWIFTSPEC_INLINE F32 exponential(F32 x) {
   return p * (F32)((to_int(n) + broadcast_int(127)) << 23);
 }
 
-static void quantise_row(const float* x, int width, int8_t* out, int step, float* scale,
-                         int32_t* correction) {
-  F32 largest = broadcast(0.0f);
-  for (int i = 0; i < width; i += kLanes) largest = maximum(largest, magnitude(load(x + i)));
-  const float top = max_lanes(largest);
-  // Below this the inverse would overflow; such a row is zero for all that matters.
-  const F32 inverse = broadcast(top > 1e-30f ? 127.0f / top : 0.0f);
-  I32 sum = broadcast_int(0);
-  for (int i = 0; i < width; i += kLanes) {
-    const I32 q = to_int(nearest(load(x + i) * inverse));
-    sum += q;
-    const I8 bytes = __builtin_convertvector(q, I8);
-    int32_t fours[4];
-    __builtin_memcpy(fours, &bytes, sizeof fours);
-    for (int j = 0; j < 4; j++, out += step) __builtin_memcpy(out, &fours[j], 4);
+static void quantise_row(const float* x, int width, const QuantisedRow& to) {
+  int8_t* out = to.values;
+  for (int group = 0; group < width / kGroup; group++, x += kGroup) {
+    F32 largest = broadcast(0.0f);
+    for (int i = 0; i < kGroup; i += kLanes) largest = maximum(largest, magnitude(load(x + i)));
+    const float top = max_lanes(largest);
+    // Below this the inverse would overflow; such values are zero for all that matters.
+    const F32 inverse = broadcast(top > 1e-30f ? 127.0f / top : 0.0f);
+    I32 sum = broadcast_int(0);
+    for (int i = 0; i < kGroup; i += kLanes) {
+      const I32 q = to_int(nearest(load(x + i) * inverse));
+      sum += q;
+      const I8 bytes = __builtin_convertvector(q, I8);
+      int32_t fours[4];
+      __builtin_memcpy(fours, &bytes, sizeof fours);
+      for (int j = 0; j < 4; j++, out += 4 * to.rows) __builtin_memcpy(out, &fours[j], 4);
+    }
+    to.scales[group * to.rows] = top / 127.0f;
+    to.corrections[group * to.rows] = -128 * sum_lanes_int(sum);
   }
-  *scale = top / 127.0f;
-  *correction = 128 * sum_lanes_int(sum);
 }
 
 static void normalise_row(const float* x, const float* gain, int width, float eps, float* y) {

@@ -1,20 +1,14 @@
 // Int8 matrix products. A panel holds 32 output channels as [depth / 4][2][16][4] bytes, each
-// weight + 128, so that the unsigned-by-signed dot instruction applies; 128 * (sum of the row's
-// activations) is taken off at the end. Integer sums are exact, so their order is free.
+// weight + 128, so that the unsigned-by-signed dot instruction applies; sums start at -128 * (sum
+// of the activations) to make up for it. Integer sums over a group of inputs are exact, so their
+// order is free; the groups are added in fp32, in order.
 // Included by isa_*.cpp after simd.h.
 
-// Rows [first, first + kRows) of a block, times both vectors of 16 channels. The accumulators stay
-// in registers; each activation is fetched once for both vectors.
+// sums[vector][row] over one group of inputs.
 template <int kRows, bool kAhead>
-static void multiply_rows(const uint8_t* panel, const float* scales, int depth,
-                          const QuantisedBlock& block, int first, const uint8_t* ahead,
-                          float* out) {
-  I32 sums[2][kRows];
-  SWIFTSPEC_UNROLL
-  for (int r = 0; r < kRows; r++) sums[0][r] = sums[1][r] = broadcast_int(0);
-  const int8_t* a = block.values + 4 * first;
-  const int64_t step = 4 * block.rows;
-  for (int k = 0; k < depth; k += 4) {
+SWIFTSPEC_INLINE void add_group(const uint8_t* panel, const int8_t* a, int64_t step,
+                                const uint8_t* ahead, I32 (&sums)[2][kRows]) {
+  for (int k = 0; k < kGroup; k += 4) {
     SWIFTSPEC_UNROLL
     for (int r = 0; r < kRows; r++) {
       const int32_t four = *reinterpret_cast<const LooseInt*>(a + 4 * r);
@@ -29,14 +23,41 @@ static void multiply_rows(const uint8_t* panel, const float* scales, int depth,
     panel += 4 * kPanel;
     a += step;
   }
+}
+
+// Rows [first, first + kRows) of a block, times both vectors of 16 channels. The sums stay in
+// registers; each activation is fetched once for both vectors.
+template <int kRows, bool kAhead>
+static void multiply_rows(const uint8_t* panel, const float* scales, int depth,
+                          const QuantisedBlock& block, int first, const uint8_t* ahead,
+                          float* out) {
+  F32 totals[2][kRows];
   SWIFTSPEC_UNROLL
-  for (int v = 0; v < 2; v++) {
-    const F32 channel = load(scales + kLanes * v);
+  for (int r = 0; r < kRows; r++) totals[0][r] = totals[1][r] = broadcast(0.0f);
+  const int8_t* a = block.values + 4 * first;
+  for (int group = 0; group < depth / kGroup; group++) {
+    const int32_t* corrections = block.corrections + group * block.rows + first;
+    const float* group_scales = block.scales + group * block.rows + first;
+    I32 sums[2][kRows];
+    SWIFTSPEC_UNROLL
+    for (int r = 0; r < kRows; r++) sums[0][r] = sums[1][r] = broadcast_int(corrections[r]);
+    add_group<kRows, kAhead>(panel, a, 4 * block.rows, ahead, sums);
     SWIFTSPEC_UNROLL
     for (int r = 0; r < kRows; r++) {
-      const F32 exact = to_float(sums[v][r] - broadcast_int(block.corrections[first + r]));
-      store(out + kPanel * (first + r) + kLanes * v,
-            exact * broadcast(block.scales[first + r]) * channel);
+      const F32 scale = broadcast(group_scales[r]);
+      totals[0][r] = multiply_add(to_float(sums[0][r]), scale, totals[0][r]);
+      totals[1][r] = multiply_add(to_float(sums[1][r]), scale, totals[1][r]);
+    }
+    panel += kGroup * kPanel;
+    a += kGroup * block.rows;
+    if (kAhead) ahead += kGroup * kPanel;
+  }
+  SWIFTSPEC_UNROLL
+  for (int v = 0; v < 2; v++) {
+    const F32 channels = load(scales + kLanes * v);
+    SWIFTSPEC_UNROLL
+    for (int r = 0; r < kRows; r++) {
+      store(out + kPanel * (first + r) + kLanes * v, totals[v][r] * channels);
     }
   }
 }

@@ -5,6 +5,7 @@ namespace swiftspec {
 
 constexpr int kLanes = 16;         // fp32 values of one vector
 constexpr int kPanel = 32;         // output channels of one weight panel
+constexpr int kGroup = 64;         // inputs of a linear layer that share an activation scale
 constexpr int kBlockRows = 16;     // rows that one pass over a panel serves
 constexpr int kMaxTreeRows = 64;   // rows of one pending tree
 constexpr int kMaxRows = 128;      // rows of one pass over all layers

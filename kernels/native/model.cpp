@@ -8,13 +8,21 @@ namespace swiftspec {
 
 void QuantisedRows::reserve(int rows, int width) {
   values.ensure(static_cast<size_t>(rows) * width);
-  scales.ensure(rows);
-  corrections.ensure(rows);
+  scales.ensure(static_cast<size_t>(rows) * (width / kGroup));
+  corrections.ensure(static_cast<size_t>(rows) * (width / kGroup));
 }
 
 QuantisedBlock QuantisedRows::block(int first, int rows, int width) const {
-  return {values.data() + static_cast<size_t>(first) * width, scales.data() + first,
-          corrections.data() + first, std::min(rows - first, kBlockRows)};
+  const size_t group = static_cast<size_t>(first) * (width / kGroup);
+  return {values.data() + static_cast<size_t>(first) * width, scales.data() + group,
+          corrections.data() + group, std::min(rows - first, kBlockRows)};
+}
+
+QuantisedRow QuantisedRows::row(int index, int rows, int width) {
+  const int first = index / kBlockRows * kBlockRows, within = index - first;
+  const size_t group = static_cast<size_t>(first) * (width / kGroup) + within;
+  return {values.data() + static_cast<size_t>(first) * width + 4 * within, scales.data() + group,
+          corrections.data() + group, std::min(rows - first, kBlockRows)};
 }
 
 void PartialBuffer::reserve(size_t entries, int width) {

@@ -21,7 +21,9 @@ struct QuantisedRows {
   AlignedBuffer<int32_t> corrections;
 
   void reserve(int rows, int width);
+  // The block that starts at row `first`, of `rows` in all.
   QuantisedBlock block(int first, int rows, int width) const;
+  QuantisedRow row(int index, int rows, int width);
 };
 
 // Memory of partial softmaxes.

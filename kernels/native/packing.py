@@ -28,7 +28,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from .shape import LANES, PANEL, NativeShape, round_up
+from .shape import GROUP, LANES, PANEL, NativeShape, round_up
 
 LAYOUT = "int8-panels-1"
 """Names this form; changes whenever it does."""
@@ -56,9 +56,9 @@ def quantise(weight: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
 
 
 def to_panels(values: npt.NDArray[np.int8]) -> npt.NDArray[np.uint8]:
-    """Int8 [out, in], padded to multiples of 32 and 64, as panels."""
+    """Int8 [out, in], padded to whole panels and groups, as panels."""
     out, width = values.shape
-    padded = np.zeros((round_up(out, PANEL), round_up(width, 64)), np.int8)
+    padded = np.zeros((round_up(out, PANEL), round_up(width, GROUP)), np.int8)
     padded[:out, :width] = values
     shifted = padded.view(np.uint8) ^ np.uint8(0x80)
     split = shifted.reshape(-1, 2, LANES, padded.shape[1] // 4, 4)

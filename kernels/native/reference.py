@@ -1,7 +1,7 @@
 """The quantised forward pass in plain NumPy: what the native kernels compute, written to be read.
 
 It is the executable specification of the arithmetic (int8 weights by output channel, int8
-activations by row, bfloat16 keys and values, softmax over chunks of 128 absolute positions), the
+activations by row and group of 64 inputs, bfloat16 keys and values, softmax over chunks of 128 absolute positions), the
 oracle of the kernels' tests, and the fallback where no compiler was found: slow, and with fp32
 copies of the weights in memory. Same interface as `NativeModel`. Rows are independent of each
 other: matrix products are exact, everything else is done row by row.
@@ -16,10 +16,7 @@ import numpy as np
 
 from .model import Arrays, CacheFull, Floats
 from .packing import from_panels
-from .shape import CHUNK, LANES, MAX_TREE_ROWS, NativeShape, round_up
-
-_EXACT_INPUTS = 1024
-"""Products of that many int8 pairs stay below 2^24, so fp32 sums them exactly in any order."""
+from .shape import CHUNK, GROUP, LANES, MAX_TREE_ROWS, NativeShape, round_up
 
 
 def to_bf16(x: Floats) -> Floats:
@@ -30,10 +27,11 @@ def to_bf16(x: Floats) -> Floats:
 
 
 def quantise_rows(x: Floats) -> tuple[Floats, Floats]:
-    """Whole numbers in [-127, 127], as fp32 [rows, width], and scales [rows]."""
-    top = np.abs(x).max(axis=1)
+    """Whole numbers in [-127, 127], as fp32 [rows, groups, 64], and scales [rows, groups]."""
+    groups = x.reshape(len(x), -1, GROUP)
+    top = np.abs(groups).max(axis=-1)
     inverse = np.where(top > 1e-30, np.float32(127) / np.maximum(top, np.float32(1e-30)), 0)
-    return np.rint(x * inverse[:, None].astype(np.float32)), top / np.float32(127)
+    return np.rint(groups * inverse[..., None].astype(np.float32)), top / np.float32(127)
 
 
 class QuantisedLinear:
@@ -48,12 +46,13 @@ class QuantisedLinear:
         padded = np.zeros((len(x), self._values.shape[1]), np.float32)
         padded[:, : x.shape[1]] = x
         values, scales = quantise_rows(padded)
-        total = np.zeros((len(x), self._values.shape[0]), np.float64)
-        for start in range(0, values.shape[1], _EXACT_INPUTS):
-            part = slice(start, start + _EXACT_INPUTS)
-            total += values[:, part] @ self._values[:, part].T
-        exact: Floats = total.astype(np.float32)
-        return exact * scales[:, None] * self._scales
+        total = np.zeros((len(x), self._values.shape[0]), np.float32)
+        for group in range(scales.shape[1]):
+            inputs = slice(group * GROUP, (group + 1) * GROUP)
+            # Below 2^24, so fp32 sums it exactly in any order.
+            exact = values[:, group] @ self._values[:, inputs].T
+            total += exact * scales[:, group, None]
+        return total * self._scales
 
     def row(self, index: int) -> Floats:
         """One row of the matrix, padded."""

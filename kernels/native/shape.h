@@ -20,10 +20,10 @@ struct Shape : SwiftspecShape {
   // Channels of a head in the QKV projection's output: whole panels.
   int head_panels() const { return round_up(head_dim, kPanel) / kPanel; }
   int qkv_heads() const { return heads + 2 * kv_heads; }
-  // Inputs of linear layers are padded to whole cache lines of int8.
-  int hidden_width() const { return round_up(hidden, 64); }
-  int attention_width() const { return round_up(heads * head_width(), 64); }
-  int ff_width() const { return round_up(ff, 64); }
+  // Inputs of linear layers are padded to whole groups.
+  int hidden_width() const { return round_up(hidden, kGroup); }
+  int attention_width() const { return round_up(heads * head_width(), kGroup); }
+  int ff_width() const { return round_up(ff, kGroup); }
   int hidden_panels() const { return round_up(hidden, kPanel) / kPanel; }
   // A gate-and-up panel holds 16 channels of each.
   int ff_panels() const { return round_up(ff, kLanes) / kLanes; }

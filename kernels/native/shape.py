@@ -11,6 +11,8 @@ LANES = 16
 """fp32 values of one vector."""
 PANEL = 32
 """Output channels of one weight panel."""
+GROUP = 64
+"""Inputs of a linear layer that share an activation scale; inputs are padded to whole groups."""
 CHUNK = 128
 """Positions that one partial softmax covers; chunks are aligned to absolute positions."""
 MAX_TREE_ROWS = 64
@@ -70,14 +72,14 @@ class NativeShape:
     @property
     def hidden_width(self) -> int:
         """Padded inputs of the layers that read the residual stream."""
-        return round_up(self.hidden, 64)
+        return round_up(self.hidden, GROUP)
 
     @property
     def attention_width(self) -> int:
         """Padded inputs of the output projection."""
-        return round_up(self.heads * self.head_width, 64)
+        return round_up(self.heads * self.head_width, GROUP)
 
     @property
     def ff_width(self) -> int:
         """Padded inputs of the down projection."""
-        return round_up(self.ff, 64)
+        return round_up(self.ff, GROUP)

@@ -72,7 +72,7 @@ def zig_compiler() -> Compiler | None:
     if version.returncode != 0:
         return None
     # Without a target zig would compile for this very processor.
-    target = (f"-target={_zig_target()}", "-fno-sanitize=undefined")
+    target = ("-target", _zig_target(), "-fno-sanitize=undefined")
     return Compiler((*command, "c++"), f"zig c++ {version.stdout.strip()}", target)
 
 

@@ -1,10 +1,10 @@
 """The quantised forward pass in plain NumPy: what the native kernels compute, written to be read.
 
 It is the executable specification of the arithmetic (int8 weights by output channel, int8
-activations by row and group of 64 inputs, bfloat16 keys and values, softmax over chunks of 128 absolute positions), the
-oracle of the kernels' tests, and the fallback where no compiler was found: slow, and with fp32
-copies of the weights in memory. Same interface as `NativeModel`. Rows are independent of each
-other: matrix products are exact, everything else is done row by row.
+activations by row and group of 64 inputs, bfloat16 keys and values, softmax over chunks of 128
+absolute positions), the oracle of the kernels' tests, and the fallback where no compiler was
+found: slow, and with fp32 copies of the weights in memory. Same interface as `NativeModel`. Rows
+are independent of each other: matrix products are exact, everything else is done row by row.
 """
 
 from __future__ import annotations

@@ -53,6 +53,9 @@ class CompletionSettings(msgspec.Struct, kw_only=True, frozen=True, forbid_unkno
 
     max_tokens: Annotated[int, Meta(ge=1, le=4096)] = 64
     max_lines: Annotated[int, Meta(ge=1, le=1000)] = 8
+    prompt_tokens: Annotated[int, Meta(ge=16, le=1_000_000)] = 1536
+    """At most this many tokens of text before the cursor; fewer where the context is smaller.
+    Reading them takes time whenever the cursor jumps."""
     temperature: Annotated[float, Meta(ge=0, le=10)] = 0.0
     seed: int = 0
 

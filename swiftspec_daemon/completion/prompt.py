@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from swiftspec_daemon.completion.snapshot import Snapshot
 from swiftspec_daemon.completion.tokenizer import CachedEncoder, Tokenizer
 
-CHARACTERS_PER_TOKEN = 3
-"""Of source code; a guess that decides how large a window is tried first."""
+CHARACTERS_PER_TOKEN = 2
+"""At least, in most source code; denser text gets smaller windows."""
 _SMALLEST_WINDOW = 16
 _LONGEST_BLANK = 128
 """White space, in characters, that is left to the model to write again."""
@@ -53,20 +53,24 @@ class PromptBuilder:
     def build(self, snapshot: Snapshot, budget: int) -> Prompt:
         """A prompt of at most `budget` tokens (at least 2).
 
-        The window of text is the first of some fixed sizes that fits, so that it stays the same
-        from key to key.
+        The window of text has the largest of some fixed sizes that the text's density allows, so
+        that its start stays the same from key to key.
         """
         room = budget - 1
         size = CHARACTERS_PER_TOKEN * room
-        while True:
+        window = snapshot.window(size)
+        prompt = self._prompt(window)
+        density = len(prompt.ids) / max(1, len(window))
+        if len(prompt.ids) <= budget and (snapshot.cursor <= size or size * density <= room):
+            return prompt
+        # By density, not by what fits: a window that fits by chance would move at the next key.
+        while size * density > room and size > _SMALLEST_WINDOW:
+            size //= 2
+        prompt = self._prompt(snapshot.window(size))
+        while len(prompt.ids) > budget and size > _SMALLEST_WINDOW:
+            size //= 2
             prompt = self._prompt(snapshot.window(size))
-            if len(prompt.ids) <= budget:
-                return prompt
-            if size <= _SMALLEST_WINDOW:
-                return Prompt(prompt.ids[-budget:], prompt.required, prompt.healing_tokens)
-            fitting = size * room / len(prompt.ids)
-            while size > max(fitting, _SMALLEST_WINDOW):
-                size = size * 2 // 3
+        return Prompt(prompt.ids[-budget:], prompt.required, prompt.healing_tokens)
 
     def cheap(self, snapshot: Snapshot, budget: int) -> bool:
         """Whether `build` is quick enough for an event loop."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import threading
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -59,7 +59,9 @@ class CachedEncoder:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._beginnings: OrderedDict[str, list[int]] = OrderedDict()
+        self._beginnings: dict[str, list[int]] = {}
+        """Least recently used first."""
+        self._lock = threading.Lock()
         self._divides = True
 
     def encode(self, text: str) -> list[int]:
@@ -67,10 +69,9 @@ class CachedEncoder:
         at = self._division(text)
         if at == 0:
             return self._tokenizer.encode(text)
-        known = self._beginnings.get(text[:at])
+        known = self._known(text[:at])
         if known is None:
             return self._learn(text, at)
-        self._beginnings.move_to_end(text[:at])
         return known + self._tokenizer.encode(text[at:], space=False)
 
     def cheap(self, text: str) -> bool:
@@ -86,10 +87,18 @@ class CachedEncoder:
         if beginning + self._tokenizer.encode(text[at:], space=False) != whole:
             self._divides = False
             return whole
-        self._beginnings[text[:at]] = beginning
-        while len(self._beginnings) > _REMEMBERED:
-            self._beginnings.popitem(last=False)
+        with self._lock:
+            self._beginnings[text[:at]] = beginning
+            while len(self._beginnings) > _REMEMBERED:
+                del self._beginnings[next(iter(self._beginnings))]
         return whole
+
+    def _known(self, beginning: str) -> list[int] | None:
+        with self._lock:
+            ids = self._beginnings.pop(beginning, None)
+            if ids is not None:
+                self._beginnings[beginning] = ids
+            return ids
 
     def _division(self, text: str) -> int:
         """Where to divide `text`; 0 for not at all."""

@@ -7,18 +7,19 @@ answers from a script, for tests and for measuring everything around the engine.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
 from swiftspec_daemon.engine.messages import Finished, Generate, Ready, Tokens
 
+EngineState = Literal["unloaded", "loading", "ready", "failed"]
+
 
 class EngineStatus(msgspec.Struct, kw_only=True, frozen=True):
     """What the engine is doing, for status messages and people."""
 
-    state: str
-    """"unloaded", "loading", "ready" or "failed"."""
+    state: EngineState
     phase: str = ""
     """While loading: what is being done."""
     fraction: float = 0.0

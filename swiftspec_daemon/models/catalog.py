@@ -27,7 +27,7 @@ from swiftspec_daemon.models.tokenizer import Tokenizer
 from swiftspec_daemon.models.weights import SafetensorsWeights, WeightSource, check_shapes
 
 Format = Literal["gguf", "safetensors"]
-_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_NAME = re.compile(r"\w[\w.-]*/\w[\w.-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +66,24 @@ def resolve(name: str) -> ResolvedModel:
     """The model of that name. Raises ModelNotFound naming what is missing, ModelError."""
     if name == default.NAME:
         return _gguf(name, default.find())
-    path = Path(name).expanduser()
-    if path.suffix == ".gguf" and path.is_file():
-        return _gguf(name, path)
-    if path.is_dir():
+    path = _existing(name)
+    if path is not None and path.is_dir():
         return _folder(name, path)
-    if _HUB_NAME.fullmatch(name) and (hub_dir() / name).is_dir():
+    if path is not None and path.suffix == ".gguf":
+        return _gguf(name, path)
+    if is_hub_name(name) and (hub_dir() / name).is_dir():
         return _folder(name, hub_dir() / name)
     there = ", ".join(list_models()) or "none yet"
-    fetch = (
-        f"swiftspec models fetch {name}"
-        if _HUB_NAME.fullmatch(name)
-        else ("swiftspec models fetch ORG/NAME")
-    )
+    example = name if is_hub_name(name) else "ORG/NAME"
     raise ModelNotFound(
         f"There is no model {name} (models that are there: {there}).",
-        f"Name a folder or a GGUF file, or fetch it: `{fetch}`.",
+        f"Name a folder or a GGUF file, or fetch it: `swiftspec models fetch {example}`.",
     )
+
+
+def is_hub_name(name: str) -> bool:
+    """Whether it is spelt as a name on the hub, ORG/NAME."""
+    return _HUB_NAME.fullmatch(name) is not None
 
 
 def list_models() -> list[str]:
@@ -198,6 +199,15 @@ def _slug(model: ResolvedModel, layout: str) -> str:
     place = hashlib.sha256(str(model.path.resolve()).encode()).hexdigest()[:8]
     readable = re.sub(r"[^\w.]+", "-", f"{model.path.stem[:40]}-{layout}")
     return f"{readable}-{place}"
+
+
+def _existing(name: str) -> Path | None:
+    """The file or folder of that name, None if there is none or it cannot be one."""
+    try:
+        path = Path(name).expanduser()
+        return path if name and path.exists() else None
+    except (OSError, RuntimeError, ValueError):  # too long, an unknown ~user, a NUL
+        return None
 
 
 def _gguf(name: str, path: Path) -> ResolvedModel:

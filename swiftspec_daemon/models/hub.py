@@ -6,6 +6,7 @@ interrupted downloads. Knows which files a model needs, not what is in them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -14,7 +15,7 @@ import filelock
 
 from swiftspec_daemon import paths
 from swiftspec_daemon.errors import DownloadError, ModelNotFound, UnsupportedModel
-from swiftspec_daemon.models.catalog import hub_dir
+from swiftspec_daemon.models.catalog import hub_dir, is_hub_name
 
 _NEEDED = (
     "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
@@ -34,16 +35,19 @@ def fetch(repository: str, *, revision: str | None = None, file: str | None = No
     """
     import huggingface_hub
 
+    if not is_hub_name(repository):
+        raise ModelNotFound(f"{repository} is no name of a model on the hub.", "It is ORG/NAME.")
     target = hub_dir() / repository
+    # Read at each call; huggingface_hub itself reads it once, when it is imported.
+    endpoint = os.environ.get("HF_ENDPOINT") or None
+    api = huggingface_hub.HfApi(endpoint=endpoint)
     with filelock.FileLock(_lock_file(repository)):
-        names = _ask(
-            repository,
-            lambda: huggingface_hub.HfApi().list_repo_files(repository, revision=revision),
-        )
+        info = _ask(repository, lambda: api.model_info(repository, revision=revision))
+        names = [sibling.rfilename for sibling in info.siblings or ()]
         patterns = _choose(repository, names, file)
         _ask(
             repository,
-            lambda: huggingface_hub.snapshot_download(
+            lambda: api.snapshot_download(
                 repository, revision=revision, local_dir=target, allow_patterns=patterns
             ),
         )
@@ -94,14 +98,14 @@ def _ask(repository: str, call: Callable[[], T]) -> T:
             f"The hub has no model {repository}, or it is private.",
             "Check the spelling (ORG/NAME); for a private model set HF_TOKEN.",
         ) from None
-    except errors.HFValidationError:
-        raise ModelNotFound(
-            f"{repository} is no name of a model on the hub.", "It is ORG/NAME."
-        ) from None
     except errors.HfHubHTTPError as error:
-        status = error.response.status_code if error.response is not None else "no"
-        what = f"The hub answered with status {status} for {repository}."
-        raise DownloadError(what, "Try again later; what has arrived is kept.") from None
+        status = error.response.status_code if error.response is not None else 0
+        hint = "Try again later; what has arrived is kept."
+        if status in (401, 403):
+            hint = f"The model may be gated or private: {page}."
+        raise DownloadError(
+            f"The hub answered with status {status} for {repository}.", hint
+        ) from None
     except (transport_error, OSError):
         raise DownloadError(
             f"The hub cannot be reached for {repository}.",

@@ -43,8 +43,8 @@ def write(
 
     `meta` is JSON data. Raises ModelError where the disk is full or not writable.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         temporary = Path(name)
         try:

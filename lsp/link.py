@@ -60,14 +60,14 @@ class DaemonLink:
             try:
                 client = await self._connect(client_name, start=start)
             except (SwiftSpecError, OSError) as error:
-                # Also covers TimeoutError. The reason goes to the editor once, at the change.
-                self._set_status(status.unreachable(error))
+                self._failed(error)
+            except Exception as error:  # the bridge must not stay silent for ever
+                _log.exception("the connection failed in a way that it should not")
+                self._failed(error)
             else:
                 pause = _FIRST_PAUSE_S
                 await client.wait_closed()
                 self._lost()
-            finally:
-                self._tried.set()
             start = await self._pause(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
@@ -110,6 +110,7 @@ class DaemonLink:
             self.generation += 1
             self._client = client
         self._wanted.clear()
+        self._tried.set()
         return client
 
     async def _pause(self, seconds: float) -> bool:
@@ -122,6 +123,10 @@ class DaemonLink:
         wanted = self._wanted.is_set()
         self._wanted.clear()
         return self._may_start and wanted
+
+    def _failed(self, error: Exception) -> None:
+        self._set_status(status.unreachable(error))
+        self._tried.set()
 
     def _lost(self) -> None:
         self._client = None

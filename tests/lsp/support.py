@@ -110,6 +110,8 @@ class ScriptedDaemon:
             pass
         finally:
             self.sockets.discard(socket)
+            async with self._changed:
+                self._changed.notify_all()
 
     async def _take(self, socket: ServerConnection, message: Any) -> None:
         if isinstance(message, wire.Hello):
@@ -253,6 +255,10 @@ class Editor:
 
     def of_method(self, method: str) -> list[Any]:
         return [m["params"] for m in self.notifications if m["method"] == method]
+
+    def forget(self, method: str) -> None:
+        """Forget the notifications of a method, so that `notified` waits for new ones."""
+        self.notifications = [m for m in self.notifications if m["method"] != method]
 
     async def _read(self) -> None:
         stream = self.process.stdout

@@ -27,58 +27,60 @@ async def test_an_item_has_the_text_a_range_and_the_accept_command(daemon, edito
     assert daemon.of_kind(wire.Accepted) == [wire.Accepted(id=request.id)]
 
 
-@pytest.mark.parametrize(
-    ("context", "trigger"),
-    [
-        ({"context": {"triggerKind": 0}}, "invoked"),
-        ({"context": {"triggerKind": 1}}, "invoked"),
-        ({"context": {"triggerKind": 2}}, "automatic"),
-        ({"context": {"triggerKind": "never"}}, "automatic"),
-        ({"context": None}, "automatic"),
-        ({}, "automatic"),
-        ({"context": {"triggerKind": 2}, "formattingOptions": {"tabSize": 4}}, "automatic"),
-    ],
-)
-async def test_contexts_are_read_leniently(daemon, editor, context, trigger):
+CONTEXTS = [
+    ({"context": {"triggerKind": 0}}, "invoked"),
+    ({"context": {"triggerKind": 1}}, "invoked"),
+    ({"context": {"triggerKind": 2}}, "automatic"),
+    ({"context": {"triggerKind": "never"}}, "automatic"),
+    ({"context": None}, "automatic"),
+    ({}, "automatic"),
+    ({"context": {"triggerKind": 2}, "formattingOptions": {"tabSize": 4}}, "automatic"),
+]
+
+
+async def test_contexts_are_read_leniently(daemon, editor):
     editor.open(URI, "a")
-    result = await editor.inline(URI, 0, 1, **context)
-    assert result["items"][0]["insertText"] == "hello"
-    assert daemon.seen[0][0].trigger == trigger
+    for context, trigger in CONTEXTS:
+        result = await editor.inline(URI, 0, 1, **context)
+        assert result["items"][0]["insertText"] == "hello"
+        assert daemon.seen[-1][0].trigger == trigger, context
 
 
-@pytest.mark.parametrize(
-    ("position", "clamped"),
-    [
-        ({"line": 10**6, "character": 10**6}, (1, 2)),
-        ({"line": 2**70, "character": 0}, (1, 2)),
-        ({"line": 0, "character": 10**6}, (0, 3)),
-        ({"line": -1, "character": -1}, (0, 0)),
-        ({"line": 1}, (1, 0)),
-        ({"line": None, "character": "2"}, (0, 0)),
-        ({}, (0, 0)),
-        (None, (0, 0)),
-    ],
-)
-async def test_positions_are_clamped_to_the_document(daemon, editor, position, clamped):
+POSITIONS = [
+    ({"line": 10**6, "character": 10**6}, (1, 2)),
+    ({"line": 2**70, "character": 0}, (1, 2)),
+    ({"line": 0, "character": 10**6}, (0, 3)),
+    ({"line": 0, "character": 2.0}, (0, 2)),
+    ({"line": -1, "character": -1}, (0, 0)),
+    ({"line": 1}, (1, 0)),
+    ({"line": None, "character": "2"}, (0, 0)),
+    ({"line": float("nan"), "character": float("inf")}, (0, 0)),
+    ({}, (0, 0)),
+    (None, (0, 0)),
+]
+
+
+async def test_positions_are_clamped_to_the_document(daemon, editor):
     editor.open(URI, "abc\nde")
-    params = {"textDocument": {"uri": URI}, "position": position}
-    result = await editor.request("textDocument/inlineCompletion", params)
-    start = result["items"][0]["range"]["start"]
-    assert (start["line"], start["character"]) == clamped
+    for position, clamped in POSITIONS:
+        params = {"textDocument": {"uri": URI}, "position": position}
+        result = await editor.request("textDocument/inlineCompletion", params)
+        start = result["items"][0]["range"]["start"]
+        assert (start["line"], start["character"]) == clamped, position
 
 
-@pytest.mark.parametrize(
-    "params",
-    [
-        {"textDocument": {"uri": "file:///never/opened"}, "position": {"line": 0, "character": 0}},
-        {"textDocument": None},
-        {},
-        None,
-        [1, 2],
-    ],
-)
-async def test_an_unknown_document_is_answered_by_null(editor, params):
-    assert await editor.request("textDocument/inlineCompletion", params) is None
+NOT_OPEN = [
+    {"textDocument": {"uri": "file:///never/opened"}, "position": {"line": 0, "character": 0}},
+    {"textDocument": None},
+    {},
+    None,
+    [1, 2],
+]
+
+
+async def test_an_unknown_document_is_answered_by_null(editor):
+    for params in NOT_OPEN:
+        assert await editor.request("textDocument/inlineCompletion", params) is None, params
     assert editor.of_method("window/showMessage") == []
 
 
@@ -88,10 +90,10 @@ async def test_an_empty_completion_is_null(daemon, editor):
     assert await editor.inline(URI, 0, 1) is None
 
 
-@pytest.mark.parametrize("uri", ["untitled:Untitled-1", "vscode-notebook-cell:/a#X", "zip:///a/b"])
-async def test_any_scheme_will_do(editor, uri):
-    editor.open(uri, "a")
-    assert (await editor.inline(uri, 0, 1))["items"]
+async def test_any_scheme_will_do(editor):
+    for uri in ("untitled:Untitled-1", "vscode-notebook-cell:/a#X", "zip:///a/b"):
+        editor.open(uri, "a")
+        assert (await editor.inline(uri, 0, 1))["items"], uri
 
 
 async def test_a_cancelled_request_is_cancelled_at_the_daemon_too(daemon, lsp, editor):
@@ -264,11 +266,11 @@ async def test_feedback_reaches_the_daemon(daemon, editor, lsp):
     assert daemon.of_kind(wire.Rejected) == [wire.Rejected(id=number)]
 
 
-@pytest.mark.parametrize("told", [None, {}, {"id": 5}, {"id": "x-y"}, {"id": "1-99", "kind": 3}])
-async def test_odd_feedback_is_ignored(editor, told):
-    editor.notify("swiftspec/feedback", told)
+async def test_odd_feedback_is_ignored(editor):
     await editor.request("workspace/executeCommand", {"command": "other.command"})
-    await editor.request("workspace/executeCommand", told)
+    for told in (None, {}, {"id": 5}, {"id": "x-y"}, {"id": "1-99", "kind": 3}):
+        editor.notify("swiftspec/feedback", told)
+        await editor.request("workspace/executeCommand", told)
     assert (await editor.request("swiftspec/status", None))["state"] == "ready"
 
 

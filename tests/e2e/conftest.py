@@ -135,23 +135,26 @@ class NeovimSession:
         self.nvim.close()
 
 
-def lua_command() -> str:
-    """The bridge's command line, as a Lua table."""
-    command = [sys.executable, "-P", "-m", "swiftspec_daemon", "lsp"]
-    return "{" + ", ".join(f"[[{word}]]" for word in command) + "}"
-
-
 class Plugin:
     """Our plugin, as it lies in this repository."""
 
     doc = PLUGIN / "doc"
 
     @staticmethod
-    def setup(options: str = "") -> str:
-        """An init.lua that loads the plugin; `options` are Lua fields, ended by commas."""
+    def command(*, start_daemon: bool) -> str:
+        """The bridge's command line, as a Lua table."""
+        command = [sys.executable, "-P", "-m", "swiftspec_daemon", "lsp"]
+        if not start_daemon:
+            command.append("--no-start")
+        return "{" + ", ".join(f"[[{word}]]" for word in command) + "}"
+
+    @classmethod
+    def setup(cls, options: str = "", *, start_daemon: bool = False) -> str:
+        """An init.lua that loads the plugin; `options` are Lua fields."""
+        command = cls.command(start_daemon=start_daemon)
         return (
             f"vim.opt.runtimepath:prepend([[{PLUGIN}]])\n"
-            f'require("swiftspec").setup({{ cmd = {lua_command()}, {options} }})\n'
+            f'require("swiftspec").setup({{ cmd = {command}, {options} }})\n'
         )
 
 
@@ -188,17 +191,11 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def scripted(home: Path):
-    thread = ScriptedDaemonThread(home)
-    yield thread
-    thread.close()
-
-
-@pytest.fixture
 def start_neovim(tmp_path: Path, home: Path):
+    """Starts editors that look for a daemon in `home`."""
     sessions = []
 
-    def start(editor, setup: str) -> NeovimSession:
+    def start(editor, setup: str, home: Path = home) -> NeovimSession:
         folder = tmp_path / f"nvim{len(sessions)}"
         folder.mkdir()
         session = NeovimSession(editor, home, folder, setup)
@@ -208,3 +205,41 @@ def start_neovim(tmp_path: Path, home: Path):
     yield start
     for session in sessions:
         session.close()
+
+
+@pytest.fixture(scope="module")
+def scripted(tmp_path_factory):
+    thread = ScriptedDaemonThread(tmp_path_factory.mktemp("home"))
+    yield thread
+    thread.close()
+
+
+@pytest.fixture(scope="module")
+def shared_session(any_neovim, scripted, tmp_path_factory):
+    """One editor for a whole module, since starting one takes seconds."""
+    folder = tmp_path_factory.mktemp("nvim")
+    session = NeovimSession(any_neovim, scripted.daemon.home, folder, Plugin.setup())
+    yield session
+    session.close()
+
+
+@pytest.fixture
+def daemon(scripted):
+    """The scripted daemon, as new."""
+    daemon = scripted.daemon
+    daemon.text = "(n):\n    return n"
+    daemon.script = support.answer_at_once
+    daemon.seen.clear()
+    daemon.received.clear()
+    return daemon
+
+
+@pytest.fixture
+def session(shared_session, daemon):
+    """The module's editor with one new Python file, and the plugin ready."""
+    shared_session.nvim.command("SwiftspecEnable")
+    shared_session.open("a.py")
+    shared_session.until_attached()
+    yield shared_session
+    shared_session.input("<Esc>")
+    shared_session.nvim.command("%bwipeout!")

@@ -23,7 +23,6 @@ from swiftspec_daemon.protocol.record import DaemonRecord, write_record
 
 TOKEN = "secret"
 LIMIT_S = 30
-_RUN = "import sys; from swiftspec_daemon.lsp.server import main; sys.exit(main(sys.argv[1:]))"
 
 
 class ScriptedDaemon:
@@ -192,7 +191,7 @@ class Editor:
     async def start(cls, home: Path, *arguments: str) -> Editor:
         environment = dict(os.environ, SWIFTSPEC_HOME=str(home))
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-c", _RUN, "--no-start", *arguments),
+            *(sys.executable, "-P", "-m", "swiftspec_daemon", "lsp", "--no-start", *arguments),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -21,6 +21,17 @@ local function set_mappings()
   map(chosen.dismiss, "dismiss", "dismiss the suggestion")
 end
 
+--- The server is there before the first key. Not at once: a buffer that `:edit` has just filled
+--- still loses what was attached to it before.
+local function attach_soon()
+  vim.schedule(function()
+    local bufnr = vim.api.nvim_get_current_buf()
+    if suggestion.wanted(bufnr) then
+      bridge.attach(bufnr)
+    end
+  end)
+end
+
 local function set_autocommands()
   local group = vim.api.nvim_create_augroup("swiftspec", {})
   local function on(events, callback)
@@ -35,12 +46,7 @@ local function set_autocommands()
     end)
   end)
   on({ "InsertLeave", "BufLeave" }, suggestion.dismiss)
-  on({ "BufEnter", "FileType" }, function(event)
-    -- The server is there before the first key.
-    if suggestion.wanted(event.buf) and event.buf == vim.api.nvim_get_current_buf() then
-      bridge.attach(event.buf)
-    end
-  end)
+  on({ "BufEnter", "FileType" }, attach_soon)
 end
 
 --- Set options and start. May be called again.
@@ -50,10 +56,7 @@ function M.setup(options)
   config.set(options)
   set_mappings()
   set_autocommands()
-  local bufnr = vim.api.nvim_get_current_buf()
-  if suggestion.wanted(bufnr) then
-    bridge.attach(bufnr)
-  end
+  attach_soon()
 end
 
 --- Start with the defaults unless setup() was called.

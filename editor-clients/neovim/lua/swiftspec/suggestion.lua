@@ -106,6 +106,9 @@ function M.wanted(bufnr)
   if not M.enabled or vim.b[bufnr].swiftspec_enabled == false then
     return false
   end
+  if not vim.api.nvim_buf_is_loaded(bufnr) then
+    return false -- as while Neovim starts
+  end
   if vim.bo[bufnr].buftype ~= "" or not vim.bo[bufnr].modifiable or vim.bo[bufnr].readonly then
     return false
   end

@@ -103,14 +103,32 @@ def _open_native(model: ResolvedModel, config: WorkerConfig, progress: Progress)
 def _open_transformers(
     model: ResolvedModel, config: WorkerConfig, progress: Progress
 ) -> LoadedModel:
-    raise UnsupportedModel(f"The model {model.name} cannot be run yet.")
+    from swiftspec_daemon.engine.backends.transformers import TransformersBackend
+
+    files = sum(file.stat().st_size for file in catalog.source_files(model))
+    memory.require(model.name, weight_bytes=files, kv_bytes=0)
+    backend = TransformersBackend.load(
+        model,
+        threads=choose_threads(config.threads),
+        context=config.context or DEFAULT_CONTEXT,
+        progress=progress,
+    )
+    choose_context(config.context, backend.context)
+    loaded = int(psutil.virtual_memory().available) + backend.weight_bytes
+    _require(model, backend, config, available=loaded)
+    tokenizer = catalog.open_tokenizer(model)
+    table = [tokenizer.token_bytes(token) for token in range(backend.vocab)]
+    return LoadedModel(model.name, backend, table, tokenizer.eos_ids)
 
 
-def _require(model: ResolvedModel, backend: Backend, config: WorkerConfig) -> None:
+def _require(
+    model: ResolvedModel, backend: Backend, config: WorkerConfig, available: int | None = None
+) -> None:
     memory.require(
         model.name,
         weight_bytes=backend.weight_bytes,
         kv_bytes=backend.kv_bytes(backend.context) * config.kv_slots,
+        available=available,
     )
 
 

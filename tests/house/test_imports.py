@@ -13,7 +13,9 @@ FOLDERS = {PACKAGE: ROOT / PACKAGE, f"{PACKAGE}.kernels": ROOT / "kernels"} | {
 }
 
 COMMON = {"", "errors", "paths", "settings"}
-DAEMON_FACE = {"engine", "engine.client", "engine.interface", "engine.messages", "engine.scripted"}
+DAEMON_FACE = {
+    f"engine{name}" for name in ("", ".client", ".config", ".interface", ".messages", ".scripted")
+}
 ALLOWED: dict[str, set[str]] = {
     # The bottom: used by all.
     "": set(),
@@ -33,6 +35,8 @@ ALLOWED: dict[str, set[str]] = {
     | {"completion", "documents", "engine", "logs", "models", "parallel", "protocol"},
     "completion": COMMON | {"documents", "engine", "models", "protocol"},
     "engine": COMMON | {"speculation", "parallel"},
+    "engine.loading": COMMON | {"engine", "models"},
+    "engine.worker": COMMON | {"engine", "parallel"},
     # Worker side: backends -> models, parallel -> kernels.
     "engine.backends": COMMON | {"engine.backend", "models", "parallel", "kernels"},
     "models": COMMON,

@@ -69,7 +69,7 @@ def fetch(
         with _progress_bar() as progress:
             path = default.fetch(progress)
     else:
-        path = hub.fetch(name, revision=revision, file=file)
+        path = hub.fetch(name, revision=revision, file=file, progress=_say_phase)
     model = catalog.resolve(name)
     if json_output:
         _print_json({"name": name, "path": str(path), "native": model.spec is not None})
@@ -198,6 +198,10 @@ def _print(table: Any) -> None:
     Console(markup=False, highlight=False).print(table)
 
 
+def _say_phase(phase: str, fraction: float) -> None:
+    typer.echo(f"{phase} ...", err=True)
+
+
 @contextmanager
 def _progress_bar() -> Iterator[Progress]:
     """A bar on standard error; on no terminal nothing but each phase's name."""
@@ -214,7 +218,7 @@ def _progress_bar() -> Iterator[Progress]:
             if phase not in tasks:
                 tasks[phase] = bar.add_task(phase, total=1.0)
                 if not console.is_terminal:
-                    typer.echo(f"{phase} ...", err=True)
+                    _say_phase(phase, fraction)
             bar.update(tasks[phase], completed=fraction)
 
         yield report

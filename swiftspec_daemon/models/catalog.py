@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import filelock
 import msgspec
 import numpy.typing as npt
 
@@ -22,6 +21,7 @@ from swiftspec_daemon import paths
 from swiftspec_daemon.errors import ModelError, ModelNotFound, UnsupportedModel
 from swiftspec_daemon.models import Progress, config, default, gguf, no_progress, packed
 from swiftspec_daemon.models.gguf_format import GGUFFile
+from swiftspec_daemon.models.locking import locked
 from swiftspec_daemon.models.spec import ModelSpec
 from swiftspec_daemon.models.tokenizer import Tokenizer
 from swiftspec_daemon.models.weights import SafetensorsWeights, WeightSource, check_shapes
@@ -144,10 +144,13 @@ def ensure_packed(
     file = packed_file(model, layout)
     if _usable(file):
         return file
-    with filelock.FileLock(file.parent / f"{_slug(model, layout)}.lock"):
-        if not _usable(file):
-            _convert(model, file, convert, progress)
-            _remove_older(file, _slug(model, layout))
+    try:
+        with locked(file.parent / f"{_slug(model, layout)}.lock", progress):
+            if not _usable(file):
+                _convert(model, file, convert, progress)
+                _remove_older(file, _slug(model, layout))
+    except OSError as error:
+        raise ModelError(f"{model.name} cannot be converted: {error.strerror}.") from None
     return file
 
 

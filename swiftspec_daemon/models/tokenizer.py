@@ -11,7 +11,6 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal
 
 import tokenizers
@@ -63,21 +62,24 @@ class Tokenizer:
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary = vocabulary
         self._special = dict(vocabulary.special)
         self._special_ids = frozenset(self._special.values())
         pieces = _pieces(vocabulary.definition)
         self.kind: Kind = _kind(vocabulary.definition)
-        self._bytes = self._byte_table(pieces)
+        self._bytes = self._byte_table(pieces, vocabulary.literal)
         self.vocab_size = len(self._bytes)
         self.bos_id = vocabulary.bos_id
         self.add_bos = vocabulary.add_bos and vocabulary.bos_id is not None
         ends = (self._special[text] for text in _END_TEXTS if text in self._special)
         self.eos_ids = tuple(dict.fromkeys((*vocabulary.eos_ids, *ends)))
         definition = _without_special(vocabulary, pieces)
-        self.adds_space = definition != _without_space(definition)
-        self._definition = definition
         self._encoder = _build(definition, vocabulary.literal)
+        continuing = _without_space(definition)
+        self.adds_space = definition != continuing
+        # Definitions are tens of megabytes as Python objects, so they are not kept.
+        self._continuing_encoder = (
+            _build(continuing, vocabulary.literal) if self.adds_space else self._encoder
+        )
 
     def encode(self, text: str, *, space: bool = True) -> list[int]:
         """Token ids of a text; no BOS, no special tokens, lone surrogates as U+FFFD.
@@ -114,14 +116,10 @@ class Tokenizer:
         """All control tokens by their text."""
         return self._special
 
-    @cached_property
-    def _continuing_encoder(self) -> tokenizers.Tokenizer:
-        if not self.adds_space:
-            return self._encoder
-        return _build(_without_space(self._definition), self._vocabulary.literal)
-
-    def _byte_table(self, pieces: Mapping[str, int]) -> list[bytes]:
-        literal = {str(token["content"]): int(token["id"]) for token in self._vocabulary.literal}
+    def _byte_table(
+        self, pieces: Mapping[str, int], added: Sequence[Mapping[str, Any]]
+    ) -> list[bytes]:
+        literal = {str(token["content"]): int(token["id"]) for token in added}
         size = 1 + max([*pieces.values(), *literal.values(), *self._special_ids], default=-1)
         table = [b""] * size
         convert = _byte_level_bytes if self.kind == "byte-level" else _sentencepiece_bytes

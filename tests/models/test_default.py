@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import stat
@@ -203,3 +204,15 @@ def test_uv_is_used_where_there_is_no_pip(
     assert os.access(uv, os.X_OK)
     assert default.fetch(python=python).read_bytes() == MODEL
     assert (default.folder() / "LICENSE").read_bytes() == LICENSE
+
+
+def test_a_folder_that_cannot_be_written(pip: Pip, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = pip("works")
+
+    def full(*arguments: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(zipfile.ZipFile, "open", full)
+    with pytest.raises(DownloadError, match="No space left on device"):
+        default.fetch(python=python)
+    assert contents() == []

@@ -256,3 +256,11 @@ def test_an_interrupted_download_goes_on(
     assert len(ranges) == 2
     kept = int(ranges[1].removeprefix("bytes=").removesuffix("-"))
     assert kept > len(files[broken]) // 2 - 1000
+
+
+def test_files_that_cannot_be_written(server: Hub, files: dict[str, bytes]) -> None:
+    server.repositories["org/tiny"] = files
+    catalog.hub_dir().mkdir()
+    (catalog.hub_dir() / "org").write_text("a file where the folder should be")
+    with pytest.raises(DownloadError, match="cannot be written"):
+        hub.fetch("org/tiny")

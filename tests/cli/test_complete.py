@@ -1,0 +1,213 @@
+"""`swiftspec complete`: what is printed where, and every kind of bad input."""
+
+import json
+import os
+import pty
+import signal
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+
+FILES = {
+    "good.py": b"def f(x):\n    return x\n",
+    "empty.py": b"",
+    "crlf.py": b"a = 1\r\nb = 2\r\n",
+    "latin.py": b"# caf\xe9\nx = ",
+    "binary.bin": b"\x7fELF\x00\x01",
+    "bom.py": b"\xef\xbb\xbfx = ",
+}
+
+
+@pytest.fixture
+def files(swiftspec):
+    for name, content in FILES.items():
+        (swiftspec.folder / name).write_bytes(content)
+    (swiftspec.folder / "folder").mkdir()
+    return swiftspec
+
+
+BAD = [
+    ("missing.py:1:1", "There is no file missing.py"),
+    ("folder:1:1", "folder is a folder"),
+    ("binary.bin:1:1", "NUL bytes"),
+    ("good.py:99:1", "has 3 lines"),
+    ("good.py:1:99", "has 9 characters"),
+    ("good.py:0:1", "count from 1"),
+    ("empty.py:2:1", "has 1 line"),
+    ("crlf.py:1:7", "has 5 characters"),
+    ("nonsense:", "There is no file nonsense:"),
+]
+
+
+@pytest.mark.parametrize(("target", "message"), BAD)
+@pytest.mark.parametrize("extra", [[], ["--json"]], ids=["text", "json"])
+def test_bad_input_is_one_clear_line_and_starts_no_daemon(files, target, message, extra):
+    done = files("complete", target, *extra)
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert len(done.stderr.splitlines()) <= 2
+    assert files.record is None
+    if extra:
+        error = json.loads(done.stdout)["error"]
+        assert error["code"] == "invalid_request"
+        assert message in error["message"]
+    else:
+        assert done.stdout == ""
+
+
+def test_a_file_that_is_too_large_for_a_message(files):
+    files.settings["server.max_message_bytes"] = "65536"
+    (files.folder / "large.py").write_bytes(b"x" * 65537)
+    done = files("complete", "large.py:1:1")
+    assert done.returncode == 2
+    assert "server.max_message_bytes" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("target", "line", "column", "encoding"),
+    [
+        ("good.py:2:11", 2, 11, "utf-8"),
+        ("good.py:2", 2, 13, "utf-8"),
+        ("good.py", 3, 1, "utf-8"),
+        ("empty.py:1:1", 1, 1, "utf-8"),
+        ("crlf.py:2", 2, 6, "utf-8"),
+        ("latin.py:2", 2, 5, "latin-1"),
+        ("bom.py:1", 1, 5, "utf-8"),
+    ],
+)
+def test_one_json_object(files, daemon, target, line, column, encoding):
+    done = files("complete", target, "--json", "--max-tokens", "4")
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert (answer["line"], answer["column"], answer["encoding"]) == (line, column, encoding)
+    assert answer["reason"] in ("stop", "length", "lines", "empty")
+    assert ("read as Latin-1" in done.stderr) == (encoding == "latin-1")
+
+
+def test_standard_input(files, daemon):
+    done = files("complete", "-:1", "--json", "--max-tokens", "4", stdin=b"x = ")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["column"] == 5
+
+
+def test_large_files_are_answered(files, daemon):
+    (files.folder / "long-line.py").write_bytes(b"x = " + b"1 + " * 500_000)
+    (files.folder / "many-lines.py").write_bytes(b"x = 1\n" * 100_000)
+    for target in ("long-line.py:1", "many-lines.py:100000", "many-lines.py:50000:3"):
+        done = files("complete", target, "--json", "--max-tokens", "2")
+        assert done.returncode == 0, done.stderr
+        assert "reason" in json.loads(done.stdout)
+
+
+def test_piped_text_is_the_completion_and_nothing_else(files, daemon):
+    text = files("complete", "good.py:2:11", "--max-tokens", "6", "--seed", "1")
+    answer = json.loads(
+        files("complete", "good.py:2:11", "--max-tokens", "6", "--seed", "1", "--json").stdout
+    )
+    assert text.returncode == 0, text.stderr
+    assert text.stdout == answer["text"]
+    assert text.stderr == ""
+
+
+def test_timings_on_request(files, daemon):
+    done = files("complete", "good.py:2:11", "--max-tokens", "4", "--timings")
+    assert "total" in done.stderr
+    assert "ms" in done.stderr
+    assert "\x1b" not in done.stderr
+
+
+def test_on_a_terminal_the_line_comes_first(files, daemon):
+    leader, follower = pty.openpty()
+    client = files.start("complete", "good.py:2:11", "--max-tokens", "4", stdout=follower)
+    os.close(follower)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(leader, 4096)
+        except OSError:  # Linux says so when the other end is closed
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(leader)
+    client.communicate(timeout=60)
+    assert client.returncode == 0
+    assert b"    return" in shown
+
+
+def test_no_daemon_and_none_wanted(files):
+    done = files("complete", "good.py:1", "--no-start")
+    assert done.returncode == 3
+    assert "No daemon is running" in done.stderr
+
+
+def test_an_unknown_model(files):
+    files.settings["model.target"] = "no-such/model"
+    done = files("complete", "good.py:1")
+    assert done.returncode == 7
+    assert "no-such/model" in done.stderr
+    assert files("status").returncode == 0
+
+
+def test_half_a_model_folder(files):
+    half = files.folder / "half"
+    half.mkdir()
+    (half / "config.json").write_text('{"model_type": "llama"}')
+    files.settings["model.target"] = str(half)
+    done = files("complete", "good.py:1", "--json")
+    assert done.returncode == 7
+    assert json.loads(done.stdout)["error"]["message"]
+    assert "Traceback" not in done.stderr
+
+
+def test_a_model_that_fails_to_load(files):
+    files.settings["model.target"] = "toy:fail_load=1"
+    done = files("complete", "good.py:1")
+    assert done.returncode == 7
+    assert "refuses to load" in done.stderr
+
+
+def slow_completion(files):
+    """A client whose completion takes long; its first byte has come."""
+    files.settings["model.target"] = "toy:step_ms=100"
+    assert files("serve", "--background").returncode == 0
+    client = files.start("complete", "good.py:2:11", "--max-tokens", "400", "--max-lines", "900")
+    assert client.stdout.read(1)
+    return client
+
+
+def test_a_daemon_that_dies_is_a_clear_error(files):
+    client = slow_completion(files)
+    os.kill(files.record.pid, signal.SIGKILL)
+    _, errors = client.communicate(timeout=60)
+    assert client.returncode == 3
+    assert b"error: The connection to the daemon is lost" in errors
+    assert b"Traceback" not in errors
+
+
+def test_ctrl_c_ends_the_command_and_not_the_daemon(files):
+    client = slow_completion(files)
+    client.send_signal(signal.SIGINT)
+    _, errors = client.communicate(timeout=60)
+    assert client.returncode == 130
+    assert b"Traceback" not in errors
+    assert files("status").returncode == 0
+
+
+def test_a_reader_that_goes_away_is_no_drama(files):
+    client = slow_completion(files)
+    client.stdout.close()
+    client.stdout = None
+    _, errors = client.communicate(timeout=60)
+    assert client.returncode != 0
+    assert errors == b""
+
+
+def test_a_changed_token_is_refused(files, daemon):
+    (files.home / "config" / "token").write_text("wrong\n")
+    done = files("complete", "good.py:1", "--json")
+    assert done.returncode == 6
+    assert json.loads(done.stdout)["error"]["code"] == "unauthorized"

@@ -1,0 +1,205 @@
+"""`serve`, `status`, `stop`: one daemon per user, from its start to its end, however it comes."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from swiftspec_daemon import __version__
+from swiftspec_daemon.protocol.record import write_record
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+
+
+def alive(pid: int) -> bool:
+    from swiftspec_daemon.client.discovery import process_exists
+
+    return process_exists(pid)
+
+
+def test_a_second_daemon_is_told_about_the_first(swiftspec, daemon):
+    record = swiftspec.record
+    for extra in ([], ["--background"]):
+        second = swiftspec("serve", *extra)
+        assert second.returncode == 4
+        for word in (f"pid {record.pid}", f"port {record.port}", f"version {__version__}"):
+            assert word in second.stderr
+    assert swiftspec.record == record
+    assert daemon.poll() is None
+
+
+def test_status_for_people_and_for_programs(swiftspec, daemon):
+    record = swiftspec.record
+    told = swiftspec("status")
+    assert told.returncode == 0, told.stderr
+    assert f"http://127.0.0.1:{record.port}" in told.stdout
+    status = json.loads(swiftspec("status", "--json").stdout)
+    assert status["running"] is True
+    assert (status["pid"], status["port"]) == (record.pid, record.port)
+    assert status["model"]["state"] in ("loading", "ready")
+
+
+@pytest.mark.parametrize("command", ["status", "stop"])
+def test_without_a_daemon(swiftspec, command):
+    done = swiftspec(command)
+    assert done.returncode == 3
+    assert "error: No daemon is running." in done.stderr
+    assert "swiftspec serve" in done.stderr
+    assert not (swiftspec.home / "state" / "daemon.json").exists()
+
+
+def test_status_json_without_a_daemon(swiftspec):
+    assert json.loads(swiftspec("status", "--json").stdout) == {"running": False}
+
+
+def test_stop_ends_daemon_and_worker(swiftspec, daemon, wait):
+    status = wait(lambda: ready_status(swiftspec))
+    assert status["memory_mb"].keys() >= {"daemon"}
+    children = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(daemon.pid)], capture_output=True, text=True, check=True
+    )
+    workers = [int(pid) for pid in children.stdout.split()]
+    assert workers
+    stopped = swiftspec("stop")
+    assert stopped.returncode == 0, stopped.stderr
+    assert daemon.wait(20) == 0
+    assert swiftspec.record is None
+    wait(lambda: not any(alive(pid) for pid in workers))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_it_in_order(swiftspec, daemon, number):
+    daemon.send_signal(number)
+    assert daemon.wait(20) == 0
+    assert swiftspec.record is None
+
+
+def test_after_a_kill_the_next_one_starts_and_the_worker_is_gone(swiftspec, daemon, wait):
+    wait(lambda: ready_status(swiftspec))
+    children = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(daemon.pid)], capture_output=True, text=True, check=True
+    )
+    old = swiftspec.record
+    daemon.kill()
+    daemon.wait()
+    assert swiftspec("status").returncode == 3
+    started = swiftspec("serve", "--background")
+    assert started.returncode == 0, started.stderr
+    assert swiftspec.record.pid != old.pid
+    wait(lambda: not any(alive(int(pid)) for pid in children.stdout.split()))
+    assert swiftspec("stop").returncode == 0
+
+
+def test_a_port_in_use(swiftspec):
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        for extra in ([], ["--background"]):
+            done = swiftspec("serve", "--port", str(port), *extra)
+            assert done.returncode == 5
+            assert f"Port {port} is in use by another program" in done.stderr
+            assert "--port" in done.stderr
+            assert "Traceback" not in done.stderr
+    assert swiftspec.record is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--port", "99999"], "99999"),
+        (["--set", "server.port=x"], "server.port"),
+        (["--set", "nonsense"], "NAME=VALUE"),
+        (["--set", "model.colour=red"], "colour"),
+        (["--settings", "missing.toml"], "missing.toml"),
+    ],
+)
+def test_wrong_settings_are_named(swiftspec, arguments, word):
+    done = swiftspec("serve", *arguments)
+    assert done.returncode == 2
+    assert word in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_background_returns_once_it_accepts_connections(swiftspec):
+    swiftspec.settings["model.target"] = "toy:load_ms=60000"
+    started = swiftspec("serve", "--background", "--set", "completion.max_tokens=5")
+    assert started.returncode == 0, started.stderr
+    assert f"http://127.0.0.1:{swiftspec.record.port}" in started.stdout
+    status = json.loads(swiftspec("status", "--json").stdout)
+    assert status["model"]["state"] == "loading"
+    assert swiftspec("stop").returncode == 0
+
+
+def test_a_background_daemon_outlives_its_parent_and_does_not_keep_its_folder(swiftspec):
+    assert swiftspec("serve", "--background").returncode == 0
+    pid = swiftspec.record.pid
+    assert os.getsid(pid) != os.getsid(0)
+    if sys.platform == "linux":
+        assert os.readlink(f"/proc/{pid}/cwd") == str(swiftspec.home / "state")
+    assert swiftspec("stop").returncode == 0
+
+
+def test_two_clients_at_once_get_one_daemon(swiftspec):
+    (swiftspec.folder / "a.py").write_text("x = ")
+    clients = [swiftspec.start("complete", "a.py:1", "--max-tokens", "2") for _ in range(3)]
+    for client in clients:
+        _, errors = client.communicate(timeout=60)
+        assert client.returncode == 0, errors.decode()
+    starts = [
+        line
+        for line in (swiftspec.home / "log" / "daemon.log").read_text().splitlines()
+        if "swiftspec-daemon" in line and "starts" in line
+    ]
+    assert len(starts) == 1
+    assert swiftspec("stop").returncode == 0
+
+
+def test_an_older_daemon_is_replaced(swiftspec, daemon):
+    old = swiftspec.record
+    write_record(
+        swiftspec.home / "state" / "daemon.json", msgspec.structs.replace(old, version="0.0.9")
+    )
+    (swiftspec.folder / "a.py").write_text("x = ")
+    done = swiftspec("complete", "a.py:1", "--max-tokens", "2")
+    assert done.returncode == 0, done.stderr
+    assert daemon.wait(20) == 0
+    assert swiftspec.record.pid != old.pid
+    assert swiftspec.record.version == __version__
+    assert swiftspec("stop").returncode == 0
+
+
+def test_stop_when_idle_lets_a_completion_end(swiftspec, wait):
+    swiftspec.settings["model.target"] = "toy:step_ms=40"
+    (swiftspec.folder / "a.py").write_text("x = ")
+    assert swiftspec("serve", "--background").returncode == 0
+    client = swiftspec.start("complete", "a.py:1", "--max-tokens", "40", "--max-lines", "99")
+    assert client.stdout.read(1)
+    stopped = swiftspec("stop", "--when-idle")
+    assert stopped.returncode == 0, stopped.stderr
+    _, errors = client.communicate(timeout=60)
+    assert client.returncode == 0, errors.decode()
+
+
+def test_the_model_unloads_when_idle_and_comes_back(swiftspec, wait):
+    swiftspec.settings["model.idle_unload_s"] = "0.2"
+    (swiftspec.folder / "a.py").write_text("x = ")
+    assert swiftspec("complete", "a.py:1", "--max-tokens", "2").returncode == 0
+    wait(lambda: state(swiftspec) == "unloaded")
+    again = swiftspec("complete", "a.py:1", "--max-tokens", "2")
+    assert again.returncode == 0, again.stderr
+    assert swiftspec("stop").returncode == 0
+
+
+def state(swiftspec) -> str:
+    return json.loads(swiftspec("status", "--json").stdout)["model"]["state"]
+
+
+def ready_status(swiftspec):
+    status = json.loads(swiftspec("status", "--json").stdout)
+    return status if status["model"]["state"] == "ready" else None

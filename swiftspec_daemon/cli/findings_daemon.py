@@ -6,7 +6,6 @@ Looks only: starts nothing, fetches nothing. Knows nothing of how findings are s
 from __future__ import annotations
 
 import asyncio
-import importlib
 import os
 import socket
 import stat
@@ -117,13 +116,14 @@ def look_at_daemon(report: Report, loaded: Settings) -> None:
 
 def look_at_kernels(report: Report) -> None:
     """Which build of the native kernels there is."""
-    try:
-        library = importlib.import_module("swiftspec_daemon.kernels.native.library")
-    except ImportError as error:
-        report.fact("kernels", "native", "not there")
-        report.problem(f"The native kernels are not there: {error}.", "Reinstall the package.")
-        return
+    from swiftspec_daemon.kernels.native import library
+
     report.fact("kernels", "native", library.describe())
+    try:
+        library.load()
+    except library.LibraryUnavailable as error:
+        what, _, cure = str(error).partition(". ")
+        report.problem(f"{what}: models run on NumPy, very slowly.", cure or "Install again.")
 
 
 def look_at_model(report: Report, loaded: Settings) -> None:

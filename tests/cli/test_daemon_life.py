@@ -112,7 +112,7 @@ def test_a_port_in_use(swiftspec):
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
-        (["--port", "99999"], "99999"),
+        (["--port", "99999"], "65535"),
         (["--set", "server.port=x"], "server.port"),
         (["--set", "nonsense"], "NAME=VALUE"),
         (["--set", "model.colour=red"], "colour"),

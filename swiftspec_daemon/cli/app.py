@@ -80,7 +80,9 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     )
     app.callback()(_options)
     app.command(rich_help_panel="Start here")(run.run)
-    app.command(rich_help_panel="Start here")(complete.complete)
+    # `-:3:1` is a place in standard input, no option
+    stdin = {"ignore_unknown_options": True}
+    app.command(rich_help_panel="Start here", context_settings=stdin)(complete.complete)
     app.command(rich_help_panel="Start here")(doctor.doctor)
     app.command(rich_help_panel="The daemon")(daemon.serve)
     app.command(rich_help_panel="The daemon")(daemon.status)

@@ -40,13 +40,11 @@ class FetchingEngine:
         self._fetch = fetch
         self._fetched = False
         self._stopping = False
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._status: EngineStatus | None = None
         self._failure: tuple[float, SwiftSpecError] | None = None
         self._callbacks: list[Callable[[EngineStatus], None]] = []
-        self._running = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
         engine.on_status(self._engine_changed)
 
     async def start(self) -> None:
@@ -66,19 +64,20 @@ class FetchingEngine:
         if not self._fetched:
             await asyncio.shield(self._begin())
 
+    def wait_files(self) -> None:
+        """As `files`, for another thread than the event loop's, once `start` was called."""
+        if self._fetched:
+            return
+        if self._loop is None:
+            raise EngineError("The engine has not been started.")
+        asyncio.run_coroutine_threadsafe(self.files(), self._loop).result()
+
     async def generate(self, request: Generate) -> AsyncGenerator[Tokens | Finished, None]:
         """See `engine.interface.Engine`."""
-        self._running += 1
-        self._idle.clear()
-        try:
-            await self.files()
-            async with contextlib.aclosing(self._engine.generate(request)) as answers:
-                async for answer in answers:
-                    yield answer
-        finally:
-            self._running -= 1
-            if self._running == 0:
-                self._idle.set()
+        await self.files()
+        async with contextlib.aclosing(self._engine.generate(request)) as answers:
+            async for answer in answers:
+                yield answer
 
     async def unload(self) -> None:
         """Free the model's memory; the next request loads it again."""
@@ -92,10 +91,6 @@ class FetchingEngine:
             self._task.cancel()
         await self._engine.stop()
 
-    async def idle(self) -> None:
-        """Wait until no request runs."""
-        await self._idle.wait()
-
     @property
     def status(self) -> EngineStatus:
         return self._status or self._engine.status
@@ -105,6 +100,7 @@ class FetchingEngine:
         self._callbacks.append(callback)
 
     def _begin(self) -> asyncio.Task[None]:
+        self._loop = asyncio.get_running_loop()
         if self._failure is not None:
             when, error = self._failure
             if time.monotonic() - when < RETRY_AFTER_S:

@@ -12,15 +12,18 @@ import socket
 from collections.abc import Callable, Coroutine
 
 from swiftspec_daemon import __version__, logs
+from swiftspec_daemon.completion.service import CompletionService
+from swiftspec_daemon.completion.tokenizer import Tokenizer
 from swiftspec_daemon.engine.client import EngineClient
 from swiftspec_daemon.engine.config import WorkerConfig
 from swiftspec_daemon.models import default
 from swiftspec_daemon.protocol.record import Endpoint
-from swiftspec_daemon.server.app import build_app
+from swiftspec_daemon.server.app import create_app
 from swiftspec_daemon.server.auth import load_or_create_token
 from swiftspec_daemon.server.fetching import FetchingEngine
 from swiftspec_daemon.server.lifecycle import OneDaemon, listen
 from swiftspec_daemon.server.observer import Observer
+from swiftspec_daemon.server.tokenizers import load_tokenizer
 from swiftspec_daemon.server.web import WebServer
 from swiftspec_daemon.settings import Settings
 
@@ -37,15 +40,22 @@ def serve(settings: Settings, observer: Observer, *, console: bool = True) -> in
         logs.setup(settings.log, logs.daemon_log(), console=console)
         listener = listen(settings.server.host, settings.server.port)
         _log.info("swiftspec-daemon %s starts", __version__)
-        status = asyncio.run(_Daemon(settings, observer).run(one, listener))
+        status = asyncio.run(_run(settings, observer, one, listener))
         _log.info("ended with status %d", status)
         return status
+
+
+async def _run(
+    settings: Settings, observer: Observer, one: OneDaemon, listener: socket.socket
+) -> int:
+    return await _Daemon(settings, observer).run(one, listener)
 
 
 class _Daemon:
     """The parts, and who is told what."""
 
     def __init__(self, settings: Settings, observer: Observer) -> None:
+        self._target = settings.model.target
         self._observer = observer
         self._token = load_or_create_token()
         self._engine = FetchingEngine(
@@ -53,17 +63,30 @@ class _Daemon:
                 WorkerConfig.from_settings(settings.model),
                 idle_unload_s=settings.model.idle_unload_s,
             ),
-            functools.partial(fetch_model, settings.model.target),
+            functools.partial(fetch_model, self._target),
         )
         self._engine.on_status(observer.engine_changed)
+        self._service = CompletionService(self._engine, self._load_tokenizer, settings)
+        self._idle = asyncio.Event()
+        self._service.on_idle(self._idle.set)
         self._web = WebServer(
-            build_app(settings, self._engine, self._token, self._stop),
+            create_app(self._service, self._engine, settings, self._token, self._stop),
             max_message_bytes=settings.server.max_message_bytes,
-            wait_idle=self._engine.idle,
+            wait_idle=self._wait_idle,
         )
+
+    def _load_tokenizer(self) -> Tokenizer:
+        """In a thread: a completion may be asked for while the files are still on their way."""
+        self._engine.wait_files()
+        return load_tokenizer(self._target)
 
     def _stop(self, when_idle: bool) -> None:
         self._web.stop(when_idle=when_idle)
+
+    async def _wait_idle(self) -> None:
+        while self._service.running:
+            self._idle.clear()
+            await self._idle.wait()
 
     async def run(self, one: OneDaemon, listener: socket.socket) -> int:
         """Serve to the end; the exit status."""

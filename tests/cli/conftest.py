@@ -55,6 +55,14 @@ class CommandLine:
             done.args, done.returncode, done.stdout.decode(), done.stderr.decode()
         )
 
+    def enter(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Make this process see what the subprocesses see."""
+        for name in [name for name in os.environ if name not in self.environment]:
+            monkeypatch.delenv(name)
+        for name, value in self.environment.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.chdir(self.folder)
+
     def start(self, *arguments: str, **options) -> subprocess.Popen[bytes]:
         """Start and leave running."""
         return subprocess.Popen(

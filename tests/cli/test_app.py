@@ -8,7 +8,8 @@ import pytest
 
 from swiftspec_daemon import __version__
 from swiftspec_daemon.cli import app, run
-from swiftspec_daemon.errors import EngineError, SwiftSpecError
+from swiftspec_daemon.client import Client
+from swiftspec_daemon.errors import DaemonNotRunning, EngineError, SwiftSpecError, Unauthorized
 
 COMMANDS = (
     "run complete doctor serve status stop logs token lsp models bench version".split()  # noqa: SIM905
@@ -24,11 +25,11 @@ def test_help_names_every_command_and_exit_status(swiftspec):
 
 
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name != "lsp"])
-def test_every_command_has_help(swiftspec, command):
-    done = swiftspec(command, "--help")
-    assert done.returncode == 0, done.stderr
-    assert "Usage: swiftspec" in done.stdout
-    assert "\x1b" not in done.stdout
+def test_every_command_has_help(command, capsys):
+    assert app.main([command, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert f"Usage: swiftspec {command}" in shown
+    assert "\x1b" not in shown
 
 
 @pytest.mark.parametrize("way", ["version", "--version"])
@@ -37,10 +38,9 @@ def test_version(swiftspec, way):
 
 
 @pytest.mark.parametrize("wrong", [["frobnicate"], ["complete"], ["status", "--colour"], []])
-def test_wrong_usage(swiftspec, wrong):
-    done = swiftspec(*wrong)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
+def test_wrong_usage(wrong, capsys):
+    assert app.main(wrong) == 2
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_errors_are_one_line_a_hint_and_a_status(monkeypatch, capsys):
@@ -131,16 +131,20 @@ def test_token(swiftspec):
     assert swiftspec("token", "show").stdout.strip() != token
 
 
-def test_a_rotated_token_is_the_only_one_from_then_on(swiftspec, daemon):
-    from swiftspec_daemon.client import Client
-    from swiftspec_daemon.errors import Unauthorized
-
+def test_a_rotated_token_ends_the_daemon_and_every_connection(swiftspec, daemon):
     url, old = swiftspec.record.endpoint("").url, swiftspec.token
-    assert swiftspec("token", "rotate").returncode == 0
+    with Client(url=url, token=old) as client:
+        rotated = swiftspec("token", "rotate")
+        assert rotated.returncode == 0, rotated.stderr
+        assert daemon.wait(20) == 0
+        with pytest.raises(DaemonNotRunning):
+            client.status()
+    assert swiftspec("serve", "--background").returncode == 0
+    url = swiftspec.record.endpoint("").url
     with pytest.raises(Unauthorized):
         Client(url=url, token=old)
     Client(url=url, token=swiftspec.token).close()
-    assert swiftspec("status").returncode == 0
+    assert swiftspec("stop").returncode == 0
 
 
 def test_doctor(swiftspec):

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from swiftspec_daemon.cli import app
+
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
 FILES = {
@@ -43,19 +45,22 @@ BAD = [
 
 @pytest.mark.parametrize(("target", "message"), BAD)
 @pytest.mark.parametrize("extra", [[], ["--json"]], ids=["text", "json"])
-def test_bad_input_is_one_clear_line_and_starts_no_daemon(files, target, message, extra):
-    done = files("complete", target, *extra)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert done.stderr.startswith("error: ")
-    assert len(done.stderr.splitlines()) <= 2
+def test_bad_input_is_one_clear_line_and_starts_no_daemon(
+    files, monkeypatch, capfd, target, message, extra
+):
+    files.enter(monkeypatch)
+    assert app.main(["complete", target, *extra]) == 2
+    output, errors = capfd.readouterr()
+    assert message in errors
+    assert errors.startswith("error: ")
+    assert len(errors.splitlines()) <= 2
     assert files.record is None
     if extra:
-        error = json.loads(done.stdout)["error"]
+        error = json.loads(output)["error"]
         assert error["code"] == "invalid_request"
         assert message in error["message"]
     else:
-        assert done.stdout == ""
+        assert output == ""
 
 
 def test_a_file_that_is_too_large_for_a_message(files):

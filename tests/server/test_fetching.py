@@ -61,7 +61,7 @@ async def test_the_model_is_loaded_once_its_files_are_there(download):
     assert download.calls == 1
 
 
-async def test_a_request_waits_for_the_files_and_is_not_idle(download):
+async def test_a_request_waits_for_the_files(download):
     engine = FetchingEngine(ScriptedEngine(lambda request: [7, 8]), download)
     ids = []
 
@@ -71,13 +71,23 @@ async def test_a_request_waits_for_the_files_and_is_not_idle(download):
 
     request = asyncio.create_task(ask())
     await until(engine, lambda status: status.phase == "downloading")
-    idle = asyncio.create_task(engine.idle())
-    await asyncio.sleep(0)
-    assert not idle.done()
+    assert ids == []
     download.proceed.set()
     await asyncio.wait_for(request, 20)
-    await asyncio.wait_for(idle, 20)
     assert ids == [7, 8]
+
+
+async def test_another_thread_waits_for_the_files(download):
+    engine = FetchingEngine(ScriptedEngine(lambda request: []), download)
+    with pytest.raises(EngineError, match="started"):
+        engine.wait_files()
+    await engine.start()
+    waiting = asyncio.create_task(asyncio.to_thread(engine.wait_files))
+    await until(engine, lambda status: status.phase == "downloading")
+    assert not waiting.done()
+    download.proceed.set()
+    await asyncio.wait_for(waiting, 20)
+    engine.wait_files()
 
 
 async def test_giving_up_a_request_does_not_stop_the_download(download):
@@ -100,7 +110,6 @@ async def test_closing_a_request_cancels_it_at_the_engine(download):
     await anext(answers)
     await answers.aclose()
     assert len(inner.cancelled) == 1
-    await asyncio.wait_for(engine.idle(), 20)
 
 
 async def test_a_failure_is_told_to_all_and_tried_again_later(download, monkeypatch):

@@ -5,6 +5,7 @@ Knows which commands there are; what they do is in their own modules.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import sys
@@ -105,11 +106,7 @@ def version() -> None:
 def _group(name: str, asked: str) -> typer.Typer:
     if name != asked:
         return typer.Typer()
-    if name == "models":
-        from swiftspec_daemon.cli import models as group
-    else:
-        from swiftspec_daemon.cli import bench as group
-    app: typer.Typer = group.app
+    app: typer.Typer = importlib.import_module(f"swiftspec_daemon.cli.{name}").app
     return app
 
 

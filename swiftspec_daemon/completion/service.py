@@ -55,11 +55,17 @@ class CompletionService:
         self._loading: asyncio.Task[_Texts] | None = None
         self._waking: asyncio.Task[None] | None = None
         self._current: dict[str, Completion] = {}
+        self._quiet = asyncio.Event()
+        self._quiet.set()
 
     @property
     def running(self) -> int:
         """Completions that have not ended."""
         return len(self._current)
+
+    async def idle(self) -> None:
+        """Wait until no completion runs."""
+        await self._quiet.wait()
 
     async def prepare(self) -> None:
         """Load the tokenizer. Raises what `load_tokenizer` raises."""
@@ -81,6 +87,7 @@ class CompletionService:
             earlier.cancel("superseded")
         completion = Completion()
         self._current[sequence] = completion
+        self._quiet.clear()
         self._wake_engine()
         completion.start(
             self._run(completion, snapshot, limits, sequence),
@@ -107,6 +114,8 @@ class CompletionService:
     def _ended(self, sequence: str, completion: Completion, ended: Completed) -> None:
         if self._current.get(sequence) is completion:
             del self._current[sequence]
+        if not self._current:
+            self._quiet.set()
         self.statistics.count_completion(ended.reason, ended.timings.new_tokens)
 
     # --- one completion -------------------------------------------------------------------------

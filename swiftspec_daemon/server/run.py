@@ -67,12 +67,10 @@ class _Daemon:
         )
         self._engine.on_status(observer.engine_changed)
         self._service = CompletionService(self._engine, self._load_tokenizer, settings)
-        self._idle = asyncio.Event()
-        self._service.on_idle(self._idle.set)
         self._web = WebServer(
             create_app(self._service, self._engine, settings, self._token, self._stop),
             max_message_bytes=settings.server.max_message_bytes,
-            wait_idle=self._wait_idle,
+            wait_idle=self._service.idle,
         )
 
     def _load_tokenizer(self) -> Tokenizer:
@@ -82,11 +80,6 @@ class _Daemon:
 
     def _stop(self, when_idle: bool) -> None:
         self._web.stop(when_idle=when_idle)
-
-    async def _wait_idle(self) -> None:
-        while self._service.running:
-            self._idle.clear()
-            await self._idle.wait()
 
     async def run(self, one: OneDaemon, listener: socket.socket) -> int:
         """Serve to the end; the exit status."""

@@ -146,7 +146,7 @@ class Connection:
                 f"Update the client to version {PROTOCOL_VERSION}.",
             )
         spoken = (_ENCODINGS[name] for name in hello.position_encodings if name in _ENCODINGS)
-        encoding = next(spoken, "utf-16")
+        encoding: PositionEncoding = next(spoken, "utf-16")
         self._encoding = encoding
         _log.info("connection %d: %s", self._number, hello.client[:80] or "a nameless client")
         self._outbox.put(

@@ -39,7 +39,7 @@ arounds = st.builds(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(answers, arounds, st.sampled_from([1, 2, 3, 50]), st.sampled_from(["\n", "\r\n"]), st.data())
 def test_the_text_does_not_depend_on_how_the_bytes_are_cut(answer, around, lines, eol, data):
     at_once = Suggestion(around, max_lines=lines, eol=eol)

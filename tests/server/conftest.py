@@ -9,6 +9,7 @@ import socket
 from dataclasses import dataclass, field
 
 import pytest
+import pytest_asyncio
 import websockets
 from completion_fakes import FakeTokenizer, answer
 
@@ -34,6 +35,7 @@ class Server:
     service: CompletionService
     stops: list[bool] = field(default_factory=list)
     """Wishes to end, as `when_idle`."""
+    token: str = TOKEN
 
     @property
     def host(self):
@@ -160,5 +162,12 @@ def serve():
 @pytest.fixture
 async def server():
     """A server whose engine always says the same two lines."""
+    async with running_server(answer("foo(1)\n    return x\n")) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared_server():
+    """As `server`, one for all tests of a module that runs in one event loop."""
     async with running_server(answer("foo(1)\n    return x\n")) as running:
         yield running

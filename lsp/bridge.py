@@ -12,16 +12,17 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from swiftspec_daemon.lsp import items, params
-from swiftspec_daemon.lsp.capabilities import ACCEPT_COMMAND
-from swiftspec_daemon.lsp.documents import OpenDocument, OpenDocuments
-from swiftspec_daemon.lsp.link import DaemonLink
-from swiftspec_daemon.lsp.params import CompletionRequest
-from swiftspec_daemon.lsp.rpc import RpcServer
-from swiftspec_daemon.lsp.status import BridgeStatus
 
 from swiftspec_daemon.errors import DocumentError, SwiftSpecError
 from swiftspec_daemon.protocol.messages import Delta, Done, FirstLine, Position
+
+from . import items, params
+from .capabilities import ACCEPT_COMMAND
+from .documents import OpenDocument, OpenDocuments
+from .link import DaemonLink
+from .params import CompletionRequest
+from .rpc import RpcServer
+from .status import BridgeStatus
 
 if TYPE_CHECKING:
     from swiftspec_daemon.client import AsyncClient, Completion

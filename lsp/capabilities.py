@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from swiftspec_daemon.lsp.params import Client
-
 from swiftspec_daemon import __version__
+
+from .params import Client
 
 ACCEPT_COMMAND = "swiftspec.accept"
 _INCREMENTAL = 2

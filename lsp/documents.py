@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from swiftspec_daemon.lsp import params
-
 from swiftspec_daemon.documents import Document
 from swiftspec_daemon.protocol.messages import Position, PositionEncoding
+
+from . import params
 
 _LINE_END = re.compile(r"\r\n|\r|\n")
 

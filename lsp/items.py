@@ -9,11 +9,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from swiftspec_daemon.lsp.capabilities import ACCEPT_COMMAND
-from swiftspec_daemon.lsp.documents import Cursor
-from swiftspec_daemon.lsp.params import SelectedCompletion
-
 from swiftspec_daemon.protocol.messages import Position
+
+from .capabilities import ACCEPT_COMMAND
+from .documents import Cursor
+from .params import SelectedCompletion
 
 _WORD_END = re.compile(r"\w*\Z")
 _TEXT_KIND = 1

@@ -12,12 +12,12 @@ import random
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from swiftspec_daemon.lsp import params, status
-from swiftspec_daemon.lsp.documents import OpenDocument, OpenDocuments, after
-from swiftspec_daemon.lsp.status import BridgeStatus
-
 from swiftspec_daemon.errors import DaemonNotRunning, DocumentError, SwiftSpecError
 from swiftspec_daemon.protocol import messages as wire
+
+from . import params, status
+from .documents import OpenDocument, OpenDocuments, after
+from .status import BridgeStatus
 
 if TYPE_CHECKING:
     from swiftspec_daemon.client import AsyncClient, Completion

@@ -16,10 +16,10 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from swiftspec_daemon.lsp import params
-from swiftspec_daemon.lsp.bridge import Bridge
-from swiftspec_daemon.lsp.capabilities import initialize_result
-from swiftspec_daemon.lsp.rpc import RpcServer
+from . import params
+from .bridge import Bridge
+from .capabilities import initialize_result
+from .rpc import RpcServer
 
 _CLOSE_S = 0.3
 """How long the goodbye to the daemon may take."""

@@ -1,3 +1,5 @@
+"""Makes what the tests of the language server share."""
+
 import importlib.util
 import sys
 from pathlib import Path

@@ -6,7 +6,7 @@ import pytest
 
 from swiftspec_daemon.protocol import messages as wire
 
-URI = "file:///work/a.py"
+URI = "file:///project/a.py"
 
 
 async def test_an_item_has_the_text_a_range_and_the_accept_command(daemon, editor):

@@ -8,7 +8,7 @@ from swiftspec_daemon.documents import Document
 from swiftspec_daemon.protocol import messages as wire
 from swiftspec_daemon.protocol.messages import Edit, Position
 
-URI = "file:///work/a.py"
+URI = "file:///project/a.py"
 ALPHABET = ["a", "é", "語", "𝒳", "\n", "\r\n", "\t", " = "]
 
 

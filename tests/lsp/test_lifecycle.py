@@ -8,7 +8,7 @@ import pytest
 
 from swiftspec_daemon.protocol import messages as wire
 
-URI = "file:///work/a.py"
+URI = "file:///project/a.py"
 
 
 # --- initialize ---------------------------------------------------------------------------------

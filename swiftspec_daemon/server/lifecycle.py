@@ -80,7 +80,9 @@ def listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listener: socket.socket | None = None
     try:
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        # asyncio switches Nagle's algorithm off only where the protocol is named; with it on, the
+        # second of two small messages waits 40 ms for the client's delayed acknowledgement.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         if sys.platform != "win32":  # there it would let two programs share the port
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((address, port))

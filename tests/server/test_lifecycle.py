@@ -1,5 +1,6 @@
 """One daemon per user: lock, record, port."""
 
+import asyncio
 import os
 import socket
 import stat
@@ -115,3 +116,20 @@ def test_localhost_is_loopback():
 def test_an_address_that_this_machine_lacks():
     with pytest.raises(SettingsError, match="cannot listen"):
         listen("192.0.2.1", 0)
+
+
+async def test_accepted_connections_do_not_wait_for_acknowledgements():
+    """TCP_NODELAY is on, or the second of two small messages would come 40 ms late."""
+    options: list[int] = []
+
+    async def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted = writer.get_extra_info("socket")
+        options.append(accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
+        writer.close()
+
+    with listen("127.0.0.1", 0) as listener:
+        async with await asyncio.start_server(accept, sock=listener):
+            reader, writer = await asyncio.open_connection(*listener.getsockname())
+            await reader.read()
+            writer.close()
+    assert options == [1]

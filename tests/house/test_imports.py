@@ -13,8 +13,8 @@ FOLDERS = {PACKAGE: ROOT / PACKAGE, f"{PACKAGE}.kernels": ROOT / "kernels"} | {
 }
 
 COMMON = {"", "errors", "paths", "settings"}
-DAEMON_FACE = {
-    f"engine{name}" for name in ("", ".client", ".config", ".interface", ".messages", ".scripted")
+ENGINE_FACE = {
+    f"engine.{name}" for name in ("client", "config", "interface", "messages", "scripted", "toy")
 }
 ALLOWED: dict[str, set[str]] = {
     # The bottom: used by all.
@@ -48,7 +48,9 @@ ALLOWED: dict[str, set[str]] = {
     "cli": COMMON
     | {"bench", "client", "documents", "kernels", "logs", "lsp", "models", "protocol", "server"}
     | {"engine.interface"},
-    "bench": COMMON | DAEMON_FACE | {"client", "completion", "models", "protocol", "server"},
+    "bench": COMMON
+    | ENGINE_FACE
+    | {"client", "completion", "documents", "models", "protocol", "server"},
     "__main__": COMMON | {"cli", "lsp"},
 }
 """Module or package (longest prefix wins) -> what it may import besides itself."""

@@ -1,0 +1,95 @@
+"""`swiftspec bench`: measures, and shows a table, JSON and plots.
+
+Knows how figures are shown; what is measured is in `swiftspec_daemon.bench`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from swiftspec_daemon.bench.basics import Figures
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def bench() -> None:
+    """Measure this machine: tables, plots and JSON."""
+
+
+@app.command()
+def basics(
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the rows as JSON there.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FOLDER", help="Draw the plots there.")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few repetitions: to see that it runs, not to quote.")
+    ] = False,
+) -> None:
+    """The basic figures: start, speed, time to the first line, overheads, memory.
+
+    Takes about two minutes. Daemons of its own are started; yours is left alone.
+    """
+    import asyncio
+
+    from swiftspec_daemon.bench.basics import Amounts, measure
+
+    few = Amounts(starts=2, decodes=2, new_tokens=32, prefills=2, keystrokes=10, blocks=5)
+    figures: Figures
+    with _progress() as show:
+        figures = asyncio.run(measure(few if quick else Amounts(), show))
+    _present(figures, json_file, out)
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[str, float], None]]:
+    """A bar on a terminal, elsewhere a line for each phase; both on standard error."""
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from swiftspec_daemon.cli.console import messages, note
+
+    console = messages()
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    quiet = not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
+        task = bar.add_task("starting", total=1.0)
+        last = ""
+
+        def show(phase: str, fraction: float) -> None:
+            nonlocal last
+            if quiet and phase != last:
+                note(phase)
+            last = phase
+            bar.update(task, description=phase, completed=fraction)
+
+        yield show
+
+
+def _present(figures: Figures, json_file: Path | None, out: Path | None) -> None:
+    """Table and notes; JSON and plots where they are wished for."""
+    from swiftspec_daemon.bench import report
+    from swiftspec_daemon.cli.console import note, output
+    from swiftspec_daemon.errors import UsageError
+
+    made = report.report(figures.rows)
+    output().print(report.table(made))
+    for text in figures.notes:
+        note(text)
+    if json_file is not None:
+        report.write_json(made, json_file)
+        note(f"The rows are in {json_file}.")
+    if out is not None:
+        try:
+            files = report.plot(made, figures.samples, out)
+            note(f"{len(files)} plots are in {out}.")
+        except UsageError as error:
+            note(str(error))

@@ -2,14 +2,15 @@
 # make run    makes an environment, installs, fetches the default model, serves, shows a completion
 # make test   installs what the tests need and runs them
 #
-# VENV names the virtual environment (.venv), PYTHON the interpreter that makes it.
+# VENV names the virtual environment (.venv). PYTHON names the interpreter that makes it; without it
+# the first of python3, python3.14, ... that is 3.11 or newer is taken.
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check types bench docs clean distclean
 
 VENV ?= .venv
-PYTHON ?= python3
+PYTHON ?=
 BIN := $(VENV)/bin
 BUILD_INPUTS := pyproject.toml $(wildcard setup.py MANIFEST.in packaging/* kernels/native/*.cpp kernels/native/*.h kernels/native/*.hpp)
 

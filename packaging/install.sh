@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # install.sh VENV [EXTRA]: makes the virtual environment VENV if it is not there, and installs this
 # project into it, editable, with the named extra. Says which build of the kernels came out.
+# PYTHON names the interpreter; without it the first one that is new enough is taken.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 venv=$1
 extra=${2:-}
-python=${PYTHON:-python3}
 log=$venv/install.log
 
 fail() {
@@ -20,19 +20,38 @@ show_progress() {
   while IFS= read -r line; do
     echo "$line" >>"$log"
     case $line in
-      "  Downloading"* | *Collecting* | *Building* | Installing*)
+      *Collecting* | *Downloading* | *Building* | *Installing*)
         [ ! -t 1 ] || printf '\r\033[K  %.76s' "${line#"${line%%[! ]*}"}" ;;
     esac
   done
   [ ! -t 1 ] || printf '\r\033[K'
 }
 
+new_enough() {
+  "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+}
+
+find_python() {
+  local candidate
+  if [ -n "${PYTHON:-}" ]; then
+    command -v "$PYTHON" >/dev/null || fail "there is no $PYTHON." "Name another one: PYTHON=..."
+    new_enough "$PYTHON" ||
+      fail "$PYTHON is too old; Python 3.11 or newer is needed." "Name a newer one: PYTHON=..."
+    echo "$PYTHON"
+    return
+  fi
+  for candidate in python3 python3.14 python3.13 python3.12 python3.11; do
+    if new_enough "$candidate"; then
+      echo "$candidate"
+      return
+    fi
+  done
+  fail "no Python 3.11 or newer was found." \
+    "Install one (apt install python3 python3-venv), or name it: make setup PYTHON=..."
+}
+
 if [ ! -x "$venv/bin/python" ]; then
-  command -v "$python" >/dev/null ||
-    fail "there is no $python." "Install Python 3.11 or newer (apt install python3 python3-venv)."
-  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
-    fail "$("$python" --version) is too old; Python 3.11 or newer is needed." \
-      "Name a newer one, for example: make run PYTHON=python3.12"
+  python=$(find_python)
   "$python" -c 'import ensurepip, venv' 2>/dev/null ||
     fail "$python cannot make virtual environments." "Run: apt install python3-venv"
   echo "Making the virtual environment $venv"

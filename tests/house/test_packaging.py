@@ -1,7 +1,8 @@
 """Wheel, sdist and editable install give a working package, from any folder.
 
-Builds from a copy of the tracked files, without isolation and without dependencies; the new
-environments see this one's libraries through a .pth file, which comes after their own packages.
+Builds from a clean copy of the repository, without isolation and without dependencies; the new
+environments see this one's libraries, pip and setuptools among them, through a .pth file, which
+comes after their own packages. The kernels are compiled without optimising, for speed of the test.
 """
 
 import os
@@ -55,7 +56,19 @@ def command(*arguments: str | Path, cwd: Path, **environment: str) -> str:
 
 
 def pip(python: Path | str, *arguments: str | Path, cwd: Path) -> None:
-    command(python, "-m", "pip", "--no-input", "--disable-pip-version-check", *arguments, cwd=cwd)
+    """Run pip in an environment."""
+    flags = ("--no-input", "--disable-pip-version-check", "--no-cache-dir")
+    command(python, "-m", "pip", *flags, *arguments, cwd=cwd)
+
+
+@pytest.fixture(autouse=True)
+def quick_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system's compiler without optimising; one from PyPI is left as it is."""
+    if shutil.which("c++"):
+        script = tmp_path / "c++-O0"
+        script.write_text('#!/bin/sh\nexec c++ "$@" -O0\n')
+        script.chmod(0o755)
+        monkeypatch.setenv("CXX", str(script))
 
 
 @pytest.fixture(scope="module")
@@ -66,16 +79,17 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def environment(folder: Path) -> Path:
     """A new virtual environment that also sees this one's libraries; returns its python."""
-    venv.create(folder, with_pip=True)
+    venv.create(folder, with_pip=False)
     python = folder / "bin" / "python"
     site = Path(command(python, "-c", _PURELIB, cwd=folder).strip())
-    # setuptools' own .pth files are not followed from here, so the build sees a plain setuptools.
     paths = [sysconfig.get_path("purelib"), *_added_paths()]
     (site / "zz_libraries.pth").write_text("\n".join(paths) + "\n")
     return python
 
 
 _PURELIB = "import sysconfig; print(sysconfig.get_path('purelib'))"
+# pip sees this environment's copy of the project through the .pth file; it is not to be counted.
+_INSTALL = ("--no-deps", "--no-index", "--ignore-installed")
 
 
 def _added_paths() -> list[str]:
@@ -108,18 +122,18 @@ def test_wheel_from_the_tree(checkout: Path, tmp_path: Path):
 
 
 def _wheel_works(source: Path, tmp_path: Path) -> None:
-    flags = ("--no-build-isolation", "--no-deps", "--wheel-dir", tmp_path / "wheels")
+    flags = ("--no-build-isolation", "--no-deps", "--no-index", "--wheel-dir", tmp_path / "wheels")
     pip(sys.executable, "wheel", *flags, source, cwd=tmp_path)
     (wheel,) = (tmp_path / "wheels").glob("swiftspec_daemon-*.whl")
     python = environment(tmp_path / "venv")
-    pip(python, "install", "--no-deps", "--no-index", wheel, cwd=tmp_path)
+    pip(python, "install", *_INSTALL, wheel, cwd=tmp_path)
     for place in looks_installed(python, tmp_path):
         assert Path(place).is_relative_to(tmp_path / "venv")
 
 
 def test_editable(checkout: Path, tmp_path: Path):
     python = environment(tmp_path / "venv")
-    pip(python, "install", "--no-build-isolation", "--no-deps", "-e", checkout, cwd=tmp_path)
+    pip(python, "install", *_INSTALL, "--no-build-isolation", "-e", checkout, cwd=tmp_path)
     package, kernels, lsp = looks_installed(python, tmp_path)
     assert Path(package) == checkout / "swiftspec_daemon" / "__init__.py"
     assert Path(kernels) == checkout / "kernels" / "__init__.py"

@@ -1,7 +1,5 @@
 #include "api.h"
 
-#include <exception>
-
 #include "isa.h"
 #include "model.h"
 
@@ -37,25 +35,19 @@ bool fits(const Shape& shape, const KvCache& cache, int rows) {
   return rows <= room - cache.length();
 }
 
-// No C++ exception may cross into C. Memory and threads are all that can be refused in here.
-template <class Body>
-int32_t guarded(Body body) {
-  try {
-    return body();
-  } catch (const std::exception&) {
-    return kOutOfMemory;
-  }
-}
-
 int32_t append(Model& model, KvCache& cache, const int32_t* tokens, int rows, int32_t wanted,
                float* logits) {
-  const int32_t vocab = model.shape().vocab;
+  const int32_t vocab = model.shape().vocab, before = cache.length();
   for (int done = 0; done < rows;) {
     const int some = rows - done < swiftspec::kMaxRows ? rows - done : swiftspec::kMaxRows;
-    RowPlan plan = RowPlan::chain(tokens + done, some, cache.length());
+    RowPlan plan;
+    plan.set_chain(tokens + done, some, cache.length());
     const bool last = done + some == rows;
     plan.first_logits = wanted == kAllLogits ? 0 : wanted == kLastLogits && last ? some - 1 : some;
-    model.run(plan, cache, logits);
+    if (!model.run(plan, cache, logits)) {
+      cache.truncate(before);
+      return kOutOfMemory;
+    }
     if (wanted == kAllLogits) logits += static_cast<size_t>(some) * vocab;
     cache.advance(some);
     done += some;
@@ -77,15 +69,12 @@ void* swiftspec_model_create(const SwiftspecShape* shape, const SwiftspecWeights
   const swiftspec::KernelTable* kernels = swiftspec::find_kernels(isa);
   if (!sizes.valid() || kernels == nullptr) return nullptr;
   if (threads < 1 || threads > swiftspec::kMaxThreads) return nullptr;
-  void* model = nullptr;
-  guarded([&] {
-    model = new Model(sizes, *weights, threads, *kernels);
-    return kOk;
-  });
-  return model;
+  return swiftspec::create<Model>(sizes, *weights, threads, *kernels);
 }
 
-void swiftspec_model_destroy(void* model) { delete static_cast<Model*>(model); }
+void swiftspec_model_destroy(void* model) {
+  swiftspec::destroy(static_cast<Model*>(model));
+}
 
 uint64_t swiftspec_cache_bytes(const void* model, int32_t capacity) {
   return KvCache::bytes(static_cast<const Model*>(model)->shape(), capacity);
@@ -93,15 +82,12 @@ uint64_t swiftspec_cache_bytes(const void* model, int32_t capacity) {
 
 void* swiftspec_cache_create(const void* model, int32_t capacity) {
   if (capacity < 1) return nullptr;
-  void* cache = nullptr;
-  guarded([&] {
-    cache = new KvCache(static_cast<const Model*>(model)->shape(), capacity);
-    return kOk;
-  });
-  return cache;
+  return swiftspec::create<KvCache>(static_cast<const Model*>(model)->shape(), capacity);
 }
 
-void swiftspec_cache_destroy(void* cache) { delete static_cast<KvCache*>(cache); }
+void swiftspec_cache_destroy(void* cache) {
+  swiftspec::destroy(static_cast<KvCache*>(cache));
+}
 
 int32_t swiftspec_cache_length(const void* cache) {
   return static_cast<const KvCache*>(cache)->length();
@@ -113,7 +99,7 @@ int32_t swiftspec_append(void* model, void* cache, const int32_t* tokens, int32_
   KvCache& kv = *static_cast<KvCache*>(cache);
   if (rows < 1 || !tokens_valid(runner.shape(), tokens, rows)) return kBadArgument;
   if (!fits(runner.shape(), kv, rows)) return kDoesNotFit;
-  return guarded([&] { return append(runner, kv, tokens, rows, wanted, logits); });
+  return append(runner, kv, tokens, rows, wanted, logits);
 }
 
 int32_t swiftspec_speculate(void* model, void* cache, const int32_t* tokens,
@@ -125,13 +111,12 @@ int32_t swiftspec_speculate(void* model, void* cache, const int32_t* tokens,
   for (int i = 0; i < rows; i++) {
     if (parents[i] < -1 || parents[i] >= i) return kBadArgument;
   }
-  return guarded([&]() -> int32_t {
-    const RowPlan plan = RowPlan::tree(tokens, parents, rows, kv.length());
-    if (!fits(runner.shape(), kv, plan.longest - kv.length())) return kDoesNotFit;
-    runner.run(plan, kv, logits);
-    kv.set_pending(parents, rows);
-    return kOk;
-  });
+  RowPlan plan;
+  plan.set_tree(tokens, parents, rows, kv.length());
+  if (!fits(runner.shape(), kv, plan.longest - kv.length())) return kDoesNotFit;
+  if (!runner.run(plan, kv, logits)) return kOutOfMemory;
+  kv.set_pending(parents, rows);
+  return kOk;
 }
 
 int32_t swiftspec_commit(void* cache, const int32_t* path, int32_t rows) {

@@ -26,6 +26,7 @@ LIBRARY_NAME = {"win32": "swiftspec_native.dll", "darwin": "libswiftspec_native.
 # No -march: each isa_*.cpp names its own target, and the choice is made at run time. Contraction
 # is off so that a multiply and an add are fused only where the source says so.
 _FLAGS = ["-std=c++17", "-O3", "-DNDEBUG", "-ffp-contract=off", "-fvisibility=hidden"]
+_FLAGS += ["-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics"]
 _WARNINGS = ["-Wall", "-Wextra", "-Wno-psabi"]
 
 
@@ -41,6 +42,7 @@ class Compiler:
     description: str
     """For people: "g++ (Debian 12.2.0) 12.2.0"."""
     flags: tuple[str, ...] = ()
+    link_flags: tuple[str, ...] = ()
 
 
 def source_digest(folder: Path = SOURCES) -> str:
@@ -72,8 +74,10 @@ def zig_compiler() -> Compiler | None:
     if version.returncode != 0:
         return None
     # Without a target zig would compile for this very processor.
-    target = ("-target", _zig_target(), "-fno-sanitize=undefined")
-    return Compiler((*command, "c++"), f"zig c++ {version.stdout.strip()}", target)
+    flags = ("-target", _zig_target(), "-fno-sanitize=undefined", "-g0")
+    # The sources need no C++ library but on Windows; zig would spend minutes on compiling its own.
+    link_flags = () if sys.platform == "win32" else ("-nostdlib++",)
+    return Compiler((*command, "c++"), f"zig c++ {version.stdout.strip()}", flags, link_flags)
 
 
 def build(output: Path, compiler: Compiler) -> None:
@@ -93,7 +97,7 @@ def build(output: Path, compiler: Compiler) -> None:
         with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
             objects = list(pool.map(compile_one, sorted(SOURCES.glob("*.cpp"))))
         linked = folder / output.name
-        _compile(compiler, [*flags, "-shared", *objects, "-o", str(linked)])
+        _compile(compiler, [*flags, *compiler.link_flags, "-shared", *objects, "-o", str(linked)])
         os.replace(linked, output)
 
 

@@ -24,11 +24,11 @@ void read_embedding(const SwiftspecLinear& embedding, int token, int width, floa
 ForwardPass::ForwardPass(Model& model, const RowPlan& plan, KvCache& cache, float* logits)
     : model_(model),
       shape_(model.shape_),
-      kernels_(model.kernels_),
+      kernels_(*model.kernels_),
       plan_(plan),
       cache_(cache),
       logits_(logits),
-      rows_(plan.rows()),
+      rows_(plan.rows),
       threads_(model.pool_.threads()),
       chunks_((plan.longest + kChunk - 1) / kChunk) {}
 
@@ -112,11 +112,10 @@ void ForwardPass::quantise_gated(Walk& walk) {
 
 // --- linear layers -------------------------------------------------------------------------------
 
-// The memory to fetch while the panels of `item` are multiplied: the next item's, most likely.
-const uint8_t* ForwardPass::ahead_of(const SwiftspecLinear& linear, int item, int next, int panels,
-                                     int width) const {
+// Where item `next` of a layer begins, to be fetched ahead; null if there is none.
+const uint8_t* ForwardPass::ahead_of(const SwiftspecLinear& linear, int next, int panels,
+                                     int width) {
   if (next < 0) return nullptr;
-  (void)item;
   return linear.panels + static_cast<size_t>(next) * panels * panel_bytes(width);
 }
 
@@ -129,7 +128,7 @@ void ForwardPass::multiply(Walk& walk, const SwiftspecLinear& linear, int panels
   const QuantisedRows& quantised_rows = quantised(walk);
   float* out = walk.scratch.panel.data();
   for (int panel; (panel = work.next()) >= 0;) {
-    const uint8_t* ahead = ahead_of(linear, panel, work.likely_after(panel), 1, width);
+    const uint8_t* ahead = ahead_of(linear, work.likely_after(panel), 1, width);
     const uint8_t* weights = linear.panels + static_cast<size_t>(panel) * panel_bytes(width);
     for (int start = 0; start < rows_ - first; start += kBlockRows) {
       const QuantisedBlock block = quantised_rows.block(start, rows_ - first, width);
@@ -186,7 +185,7 @@ void ForwardPass::project_qkv(Walk& walk, int layer) {
   const QuantisedRows& quantised_rows = quantised(walk);
   float* out = walk.scratch.panel.data();
   for (int head; (head = work.next()) >= 0;) {
-    const uint8_t* ahead = ahead_of(linear, head, work.likely_after(head), panels, width);
+    const uint8_t* ahead = ahead_of(linear, work.likely_after(head), panels, width);
     for (int first = 0; first < rows_; first += kBlockRows) {
       const QuantisedBlock block = quantised_rows.block(first, rows_, width);
       for (int p = 0; p < panels; p++) {
@@ -248,7 +247,7 @@ AttentionBlock ForwardPass::attention_block(int layer, int kv_head, int first, i
           cache_.tail_values(layer, kv_head),
           plan_.to_tail ? rows_ : 0,
           query(kv_head, first),
-          plan_.paths.data() + first,
+          plan_.paths + first,
           rows,
           shape_.group(),
           shape_.head_width()};

@@ -46,8 +46,7 @@ class ForwardPass {
   template <class Epilogue>
   void multiply(Walk& walk, const SwiftspecLinear& linear, int panels, int width, int first,
                 Epilogue epilogue);
-  const uint8_t* ahead_of(const SwiftspecLinear& linear, int item, int next, int panels,
-                          int width) const;
+  static const uint8_t* ahead_of(const SwiftspecLinear& linear, int next, int panels, int width);
 
   float* residual(int row) {
     return model_.residual_.data() + static_cast<size_t>(row) * shape_.hidden_width();

@@ -1,6 +1,6 @@
 #include "gate.h"
 
-#include <chrono>
+#include <ctime>
 
 #if defined(__linux__)
 #include <linux/futex.h>
@@ -15,7 +15,7 @@ namespace {
 
 // Long enough to bridge the phases of one forward pass and the sampling between two, short enough
 // that an idle engine costs nothing.
-constexpr auto kSpin = std::chrono::microseconds(100);
+constexpr int64_t kSpinNanoseconds = 100'000;
 constexpr int kPausesPerLook = 16;
 
 inline void pause() {
@@ -26,16 +26,26 @@ inline void pause() {
 #endif
 }
 
+int64_t nanoseconds() {
+  timespec now;
+#if defined(_WIN32)
+  timespec_get(&now, TIME_UTC);
+#else
+  clock_gettime(CLOCK_MONOTONIC, &now);
+#endif
+  return now.tv_sec * int64_t{1'000'000'000} + now.tv_nsec;
+}
+
 }  // namespace
 
 void Gate::wait(uint32_t seen) {
-  const auto start = std::chrono::steady_clock::now();
+  const int64_t start = nanoseconds();
   do {
     for (int i = 0; i < kPausesPerLook; i++) {
       if (now() != seen) return;
       pause();
     }
-  } while (std::chrono::steady_clock::now() - start < kSpin);
+  } while (nanoseconds() - start < kSpinNanoseconds);
   // Sequentially consistent against advance(): either it sees the sleeper, or we see its count.
   sleepers_.fetch_add(1);
   while (count_.load() == seen) sleep(seen);

@@ -1,5 +1,5 @@
 // A counter that threads wait on: they spin for a moment, then sleep in the kernel.
-// Futex on Linux, a mutex and a condition variable elsewhere.
+// Futex on Linux, a mutex and a condition variable of the C++ library elsewhere.
 #pragma once
 
 #include <atomic>

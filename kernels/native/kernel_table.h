@@ -8,7 +8,7 @@
 #include <cstdint>
 
 #include "bf16.h"
-#include "limits.h"
+#include "sizes.h"
 
 namespace swiftspec {
 

@@ -4,17 +4,16 @@
 
 namespace swiftspec {
 
-KvCache::KvCache(const Shape& shape, int capacity)
-    : layers_(shape.layers),
-      kv_heads_(shape.kv_heads),
-      width_(shape.head_width()),
-      capacity_(capacity),
-      positions_(round_up(capacity, kLanes)) {
+bool KvCache::start(const Shape& shape, int capacity) {
+  layers_ = shape.layers;
+  kv_heads_ = shape.kv_heads;
+  width_ = shape.head_width();
+  capacity_ = capacity;
+  positions_ = round_up(capacity, kLanes);
   const size_t planes = static_cast<size_t>(layers_) * kv_heads_;
-  keys_ = AlignedBuffer<bf16>(planes * positions_ * width_);
-  values_ = AlignedBuffer<bf16>(planes * positions_ * width_);
-  tail_keys_ = AlignedBuffer<bf16>(planes * kMaxTreeRows * width_);
-  tail_values_ = AlignedBuffer<bf16>(planes * kMaxTreeRows * width_);
+  const size_t prefix = planes * positions_ * width_, tail = planes * kMaxTreeRows * width_;
+  return keys_.reserve(prefix) && values_.reserve(prefix) && tail_keys_.reserve(tail) &&
+         tail_values_.reserve(tail);
 }
 
 uint64_t KvCache::bytes(const Shape& shape, int capacity) {
@@ -35,18 +34,19 @@ void KvCache::store_value(bf16* values, int position, const float* value) const 
 
 void KvCache::advance(int rows) {
   length_ += rows;
-  pending_.clear();
+  pending_ = 0;
 }
 
-void KvCache::set_pending(const int32_t* parents, int rows) { pending_.assign(parents, parents + rows); }
+void KvCache::set_pending(const int32_t* parents, int rows) {
+  std::copy(parents, parents + rows, parents_);
+  pending_ = rows;
+}
 
 bool KvCache::commit(const int32_t* path, int rows) {
   int32_t parent = -1;
   for (int i = 0; i < rows; i++) {
     const int32_t slot = path[i];
-    if (slot < 0 || slot >= static_cast<int32_t>(pending_.size()) || pending_[slot] != parent) {
-      return false;
-    }
+    if (slot < 0 || slot >= pending_ || parents_[slot] != parent) return false;
     parent = slot;
   }
   if (rows < 0 || length_ + rows > capacity_) return false;
@@ -73,7 +73,7 @@ void KvCache::move_row(int layer, int head, int slot, int position) {
 bool KvCache::truncate(int length) {
   if (length < 0 || length > length_) return false;
   length_ = length;
-  pending_.clear();
+  pending_ = 0;
   return true;
 }
 

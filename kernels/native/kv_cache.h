@@ -7,17 +7,17 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
-#include "aligned_buffer.h"
 #include "bf16.h"
+#include "storage.h"
 #include "shape.h"
 
 namespace swiftspec {
 
 class KvCache {
  public:
-  KvCache(const Shape& shape, int capacity);
+  // False if there is no memory.
+  bool start(const Shape& shape, int capacity);
 
   static uint64_t bytes(const Shape& shape, int capacity);
 
@@ -52,10 +52,11 @@ class KvCache {
   size_t plane(int layer, int head) const { return static_cast<size_t>(layer) * kv_heads_ + head; }
   void move_row(int layer, int head, int slot, int position);
 
-  int layers_, kv_heads_, width_, capacity_;
-  size_t positions_;  // capacity in whole blocks
+  int layers_ = 0, kv_heads_ = 0, width_ = 0, capacity_ = 0;
+  size_t positions_ = 0;  // capacity in whole blocks
   int length_ = 0;
-  std::vector<int32_t> pending_;
+  int pending_ = 0;  // rows of the tree in the tail
+  int32_t parents_[kMaxTreeRows];
   AlignedBuffer<bf16> keys_, values_, tail_keys_, tail_values_;
 };
 

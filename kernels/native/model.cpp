@@ -6,10 +6,10 @@
 
 namespace swiftspec {
 
-void QuantisedRows::reserve(int rows, int width) {
-  values.ensure(static_cast<size_t>(rows) * width);
-  scales.ensure(static_cast<size_t>(rows) * (width / kGroup));
-  corrections.ensure(static_cast<size_t>(rows) * (width / kGroup));
+bool QuantisedRows::reserve(int rows, int width) {
+  const size_t count = static_cast<size_t>(rows) * width;
+  return values.reserve(count) && scales.reserve(count / kGroup) &&
+         corrections.reserve(count / kGroup);
 }
 
 QuantisedBlock QuantisedRows::block(int first, int rows, int width) const {
@@ -25,55 +25,66 @@ QuantisedRow QuantisedRows::row(int index, int rows, int width) {
           corrections.data() + group, std::min(rows - first, kBlockRows)};
 }
 
-void PartialBuffer::reserve(size_t entries, int width) {
-  maxima.ensure(entries);
-  sums.ensure(entries);
-  products.ensure(entries * width);
+bool PartialBuffer::reserve(size_t entries, int width) {
+  return maxima.reserve(entries) && sums.reserve(entries) && products.reserve(entries * width);
 }
 
 AttentionPartial PartialBuffer::at(size_t entry, int width) {
   return {maxima.data() + entry, sums.data() + entry, products.data() + entry * width};
 }
 
-Model::Model(const Shape& shape, const SwiftspecWeights& weights, int threads,
-             const KernelTable& kernels)
-    : shape_(shape),
-      weights_(weights),
-      layers_(weights.layers, weights.layers + shape.layers),
-      kernels_(kernels),
-      pool_(threads),
-      residual_(static_cast<size_t>(kMaxRows) * shape.hidden_width()),
-      queries_(static_cast<size_t>(kMaxRows) * shape.heads * shape.head_width()),
-      attention_(static_cast<size_t>(kMaxRows) * shape.attention_width()),
-      gated_(static_cast<size_t>(kMaxRows) * shape.ff_width()),
-      counters_(ForwardPass::phases(shape)),
-      scratch_(threads) {
+bool Model::start(const Shape& shape, const SwiftspecWeights& weights, int threads,
+                  const KernelTable& kernels) {
+  shape_ = shape;
+  weights_ = weights;
+  kernels_ = &kernels;
+  if (!layers_.reserve(shape.layers)) return false;
+  std::copy(weights.layers, weights.layers + shape.layers, layers_.data());
   weights_.layers = layers_.data();
   const int width =
-      std::max({shape.hidden_width(), shape.attention_width(), shape.ff_width()});
-  rows_.reserve(kMaxRows, width);
-  for (ThreadScratch& own : scratch_) {
-    own.row.ensure(width);
-    own.panel.ensure(kBlockRows * kPanel);
-    own.head.ensure(kBlockRows * shape.head_panels() * kPanel);
-    own.scores.ensure(static_cast<size_t>(kBlockRows) * shape.group() * kChunk);
-    own.rows.reserve(ForwardPass::kFewRows, width);
+      std::max(shape.hidden_width(), std::max(shape.attention_width(), shape.ff_width()));
+  const size_t rows = kMaxRows;
+  if (!residual_.reserve(rows * shape.hidden_width()) ||
+      !queries_.reserve(rows * shape.heads * shape.head_width()) ||
+      !attention_.reserve(rows * shape.attention_width()) ||
+      !gated_.reserve(rows * shape.ff_width()) || !rows_.reserve(kMaxRows, width) ||
+      !counters_.reserve(ForwardPass::phases(shape))) {
+    return false;
   }
+  for (int i = 0; i < threads; i++) {
+    if (!reserve_scratch(scratch_[i], width)) return false;
+  }
+  return pool_.start(threads);
 }
 
-void Model::run(const RowPlan& plan, KvCache& cache, float* logits) {
+bool Model::reserve_scratch(ThreadScratch& own, int width) {
+  return own.row.reserve(width) && own.panel.reserve(kBlockRows * kPanel) &&
+         own.head.reserve(kBlockRows * shape_.head_panels() * kPanel) &&
+         own.scores.reserve(static_cast<size_t>(kBlockRows) * shape_.group() * kChunk) &&
+         own.rows.reserve(ForwardPass::kFewRows, width);
+}
+
+bool Model::reserve_partials(const RowPlan& plan) {
   const size_t chunks = (plan.longest + kChunk - 1) / kChunk;
-  if (plan.to_tail || plan.rows() <= kBlockRows) {
-    partials_.reserve(chunks * plan.rows() * shape_.heads, shape_.head_width());
-  } else {
-    for (ThreadScratch& own : scratch_) {
-      own.partials.reserve(chunks * kBlockRows * shape_.group(), shape_.head_width());
-    }
+  if (plan.to_tail || plan.rows <= kBlockRows) {
+    return partials_.reserve(chunks * plan.rows * shape_.heads, shape_.head_width());
   }
-  for (Counter& counter : counters_) counter.taken.store(0, std::memory_order_relaxed);
+  for (int i = 0; i < pool_.threads(); i++) {
+    const size_t entries = chunks * kBlockRows * shape_.group();
+    if (!scratch_[i].partials.reserve(entries, shape_.head_width())) return false;
+  }
+  return true;
+}
+
+bool Model::run(const RowPlan& plan, KvCache& cache, float* logits) {
+  if (!reserve_partials(plan)) return false;
+  for (size_t i = 0; i < counters_.size(); i++) {
+    counters_[i].taken.store(0, std::memory_order_relaxed);
+  }
   ForwardPass pass(*this, plan, cache, logits);
   pool_.run([](void* context, int thread) { static_cast<ForwardPass*>(context)->run(thread); },
             &pass);
+  return true;
 }
 
 }  // namespace swiftspec

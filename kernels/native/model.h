@@ -1,12 +1,9 @@
 // One model: its weights (not owned), its threads and the scratch memory of a forward pass.
 #pragma once
 
-#include <memory>
-#include <vector>
-
-#include "aligned_buffer.h"
 #include "kernel_table.h"
 #include "kv_cache.h"
+#include "storage.h"
 #include "row_plan.h"
 #include "shape.h"
 #include "thread_pool.h"
@@ -20,7 +17,7 @@ struct QuantisedRows {
   AlignedBuffer<float> scales;
   AlignedBuffer<int32_t> corrections;
 
-  void reserve(int rows, int width);
+  bool reserve(int rows, int width);
   // The block that starts at row `first`, of `rows` in all.
   QuantisedBlock block(int first, int rows, int width) const;
   QuantisedRow row(int index, int rows, int width);
@@ -30,7 +27,7 @@ struct QuantisedRows {
 struct PartialBuffer {
   AlignedBuffer<float> maxima, sums, products;
 
-  void reserve(size_t entries, int width);
+  bool reserve(size_t entries, int width);
   AttentionPartial at(size_t entry, int width);
 };
 
@@ -46,20 +43,24 @@ struct ThreadScratch {
 
 class Model {
  public:
-  Model(const Shape& shape, const SwiftspecWeights& weights, int threads,
-        const KernelTable& kernels);
-
+  // False if there is no memory, or no thread.
+  bool start(const Shape& shape, const SwiftspecWeights& weights, int threads,
+             const KernelTable& kernels);
   const Shape& shape() const { return shape_; }
-  // Runs the plan's rows; `logits` is [rows from plan.first_logits on][vocab].
-  void run(const RowPlan& plan, KvCache& cache, float* logits);
+  // Runs the plan's rows; `logits` is [rows from plan.first_logits on][vocab]. False if there is no
+  // memory; the cache is as before then.
+  bool run(const RowPlan& plan, KvCache& cache, float* logits);
 
  private:
   friend class ForwardPass;
 
+  bool reserve_scratch(ThreadScratch& own, int width);
+  bool reserve_partials(const RowPlan& plan);
+
   Shape shape_;
-  SwiftspecWeights weights_;
-  std::vector<SwiftspecLayer> layers_;
-  const KernelTable& kernels_;
+  SwiftspecWeights weights_{};
+  AlignedBuffer<SwiftspecLayer> layers_;
+  const KernelTable* kernels_ = nullptr;
   ThreadPool pool_;
 
   AlignedBuffer<float> residual_;   // [rows][hidden]
@@ -68,8 +69,8 @@ class Model {
   AlignedBuffer<float> gated_;      // [rows][ff]
   QuantisedRows rows_;              // many rows: shared by all threads
   PartialBuffer partials_;          // few rows: [kv head][chunk][rows * group]
-  std::vector<Counter> counters_;   // one for each phase of a pass
-  std::vector<ThreadScratch> scratch_;
+  AlignedBuffer<Counter> counters_;  // one for each phase of a pass
+  ThreadScratch scratch_[kMaxThreads];
 };
 
 }  // namespace swiftspec

@@ -4,36 +4,32 @@
 
 namespace swiftspec {
 
-RowPlan RowPlan::chain(const int32_t* tokens, int rows, int length) {
-  RowPlan plan;
-  plan.tokens.assign(tokens, tokens + rows);
-  plan.positions.resize(rows);
-  plan.paths.resize(rows);
-  for (int i = 0; i < rows; i++) {
-    plan.positions[i] = length + i;
-    plan.paths[i].prefix = length + i + 1;
-    plan.paths[i].depth = 0;
+void RowPlan::set_chain(const int32_t* chain, int count, int length) {
+  tokens = chain;
+  rows = count;
+  to_tail = false;
+  longest = length + count;
+  for (int i = 0; i < count; i++) {
+    positions[i] = length + i;
+    paths[i].prefix = length + i + 1;
+    paths[i].depth = 0;
   }
-  plan.longest = length + rows;
-  return plan;
 }
 
-RowPlan RowPlan::tree(const int32_t* tokens, const int32_t* parents, int rows, int length) {
-  RowPlan plan;
-  plan.to_tail = true;
-  plan.tokens.assign(tokens, tokens + rows);
-  plan.positions.resize(rows);
-  plan.paths.resize(rows);
-  for (int i = 0; i < rows; i++) {
-    RowPath& path = plan.paths[i];
+void RowPlan::set_tree(const int32_t* nodes, const int32_t* parents, int count, int length) {
+  tokens = nodes;
+  rows = count;
+  to_tail = true;
+  longest = 0;
+  for (int i = 0; i < count; i++) {
+    RowPath& path = paths[i];
     path.depth = 0;
-    if (parents[i] >= 0) path = plan.paths[parents[i]];
+    if (parents[i] >= 0) path = paths[parents[i]];
     path.prefix = length;
     path.slots[path.depth++] = static_cast<uint8_t>(i);
-    plan.positions[i] = path.positions() - 1;
-    plan.longest = std::max(plan.longest, path.positions());
+    positions[i] = path.positions() - 1;
+    longest = std::max(longest, path.positions());
   }
-  return plan;
 }
 
 }  // namespace swiftspec

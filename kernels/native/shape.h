@@ -2,11 +2,12 @@
 #pragma once
 
 #include "api.h"
-#include "limits.h"
+#include "sizes.h"
 
 namespace swiftspec {
 
 struct Shape : SwiftspecShape {
+  Shape() : SwiftspecShape{} {}
   explicit Shape(const SwiftspecShape& base) : SwiftspecShape(base) {}
 
   bool valid() const {

@@ -2,27 +2,49 @@
 
 namespace swiftspec {
 
-ThreadPool::ThreadPool(int threads) {
-  workers_.reserve(threads - 1);
-  for (int i = 1; i < threads; i++) workers_.emplace_back(&ThreadPool::work, this, i);
+bool ThreadPool::start(int threads) {
+  for (int i = 0; i < threads - 1; i++) {
+    Worker& worker = worker_[i];
+    worker.pool = this;
+    worker.thread = i + 1;
+#if defined(_WIN32)
+    worker.handle = std::thread(enter, &worker);
+#else
+    if (pthread_create(&worker.handle, nullptr, enter, &worker) != 0) return false;
+#endif
+    workers_++;
+  }
+  return true;
 }
 
 ThreadPool::~ThreadPool() {
   stop_ = true;
   started_.advance();
-  for (std::thread& worker : workers_) worker.join();
+  for (int i = 0; i < workers_; i++) {
+#if defined(_WIN32)
+    worker_[i].handle.join();
+#else
+    pthread_join(worker_[i].handle, nullptr);
+#endif
+  }
+}
+
+void* ThreadPool::enter(void* worker) {
+  const Worker& own = *static_cast<Worker*>(worker);
+  own.pool->work(own.thread);
+  return nullptr;
 }
 
 void ThreadPool::run(Task task, void* context) {
   task_ = task;
   context_ = context;
-  if (!workers_.empty()) started_.advance();
+  if (workers_ > 0) started_.advance();
   task(context, 0);
   barrier();
 }
 
 void ThreadPool::barrier() {
-  if (workers_.empty()) return;
+  if (workers_ == 0) return;
   const uint32_t seen = arrived_.now();
   if (waiting_.fetch_add(1, std::memory_order_acq_rel) == threads() - 1) {
     waiting_.store(0, std::memory_order_relaxed);

@@ -3,10 +3,15 @@
 #pragma once
 
 #include <atomic>
-#include <thread>
-#include <vector>
 
 #include "gate.h"
+#include "sizes.h"
+
+#if defined(_WIN32)
+#include <thread>
+#else
+#include <pthread.h>
+#endif
 
 namespace swiftspec {
 
@@ -14,18 +19,31 @@ class ThreadPool {
  public:
   using Task = void (*)(void* context, int thread);
 
-  explicit ThreadPool(int threads);
+  ThreadPool() = default;
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  int threads() const { return static_cast<int>(workers_.size()) + 1; }
+  // False if the system refuses a thread.
+  bool start(int threads);
+  int threads() const { return workers_ + 1; }
   // Calls task(context, i) on every thread and returns when all have done it.
   void run(Task task, void* context);
   // Called by every thread inside a task: returns once all have called it.
   void barrier();
 
  private:
+  struct Worker {
+    ThreadPool* pool;
+    int thread;
+#if defined(_WIN32)
+    std::thread handle;
+#else
+    pthread_t handle;
+#endif
+  };
+
+  static void* enter(void* worker);
   void work(int thread);
 
   Task task_ = nullptr;
@@ -33,7 +51,8 @@ class ThreadPool {
   bool stop_ = false;
   Gate started_, arrived_;
   alignas(64) std::atomic<int> waiting_{0};
-  std::vector<std::thread> workers_;
+  int workers_ = 0;
+  Worker worker_[kMaxThreads];
 };
 
 }  // namespace swiftspec

@@ -186,11 +186,16 @@ class Timings(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     first_token_ms: float | None = None
     first_line_ms: float | None = None
     queue_ms: float = 0.0
+    """Waiting for the model, while it served others."""
     prefill_ms: float = 0.0
+    """The model read what it had not read before, up to the first token."""
     decode_ms: float = 0.0
+    """The model wrote the tokens after the first."""
     prompt_tokens: int = 0
     cached_tokens: int = 0
+    """Prompt tokens that the model had read before."""
     new_tokens: int = 0
+    """Those that token healing takes are among them."""
 
 
 DoneReason = Literal["stop", "length", "lines", "cancelled", "superseded", "empty", "error"]

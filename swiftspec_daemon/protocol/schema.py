@@ -121,7 +121,7 @@ def _default(field: msgspec.structs.FieldInfo) -> str:
 
 
 def _json(value: object) -> str:
-    return msgspec.json.encode(value).decode() if not isinstance(value, msgspec.Struct) else "{}"
+    return "{}" if isinstance(value, msgspec.Struct) else json.dumps(value)
 
 
 def _type_name(hint: Any) -> str:
@@ -136,7 +136,8 @@ def _type_name(hint: Any) -> str:
     if origin is not None:
         return f"list of {_type_name(arguments[0])}"
     plain = {str: "string", int: "integer", float: "number", bool: "boolean"}
-    return plain.get(hint, hint.__name__)
+    name: str = plain.get(hint, hint.__name__)
+    return name
 
 
 if __name__ == "__main__":

@@ -53,8 +53,15 @@ def write_text(text: str, *, style: str = "") -> None:
 
 
 def write_json(value: object) -> None:
-    """One JSON object on one line."""
+    """One JSON object on one line; wire messages with all their fields, defaults too."""
     import msgspec
 
-    sys.stdout.write(msgspec.json.encode(value).decode() + "\n")
+    def plain(part: object) -> object:
+        if isinstance(part, msgspec.Struct):
+            return {name: plain(getattr(part, name)) for name in part.__struct_fields__}
+        if isinstance(part, dict):
+            return {name: plain(inner) for name, inner in part.items()}
+        return [plain(inner) for inner in part] if isinstance(part, list) else part
+
+    sys.stdout.write(msgspec.json.encode(plain(value)).decode() + "\n")
     sys.stdout.flush()

@@ -77,10 +77,7 @@ def status(
         raise DaemonNotRunning("No daemon is running.", "Start one with `swiftspec serve`.")
     answer = asyncio.run(ask_status(endpoint))
     if as_json:
-        import msgspec
-
-        fields = msgspec.to_builtins(answer)
-        fields.pop("type")
+        fields = {name: getattr(answer, name) for name in answer.__struct_fields__}
         write_json({"running": True, "host": endpoint.host, "port": endpoint.port} | fields)
     else:
         _print_status(endpoint, answer)

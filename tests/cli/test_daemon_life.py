@@ -175,11 +175,11 @@ def test_an_older_daemon_is_replaced(swiftspec, daemon):
 
 
 def test_stop_when_idle_lets_a_completion_end(swiftspec, wait):
-    swiftspec.settings["model.target"] = "toy:step_ms=40"
+    swiftspec.settings["model.target"] = "toy:load_ms=8000"
     (swiftspec.folder / "a.py").write_text("x = ")
     assert swiftspec("serve", "--background").returncode == 0
-    client = swiftspec.start("complete", "a.py:1", "--max-tokens", "40", "--max-lines", "99")
-    assert client.stdout.read(1)
+    client = swiftspec.start("complete", "a.py:1")
+    wait(lambda: json.loads(swiftspec("status", "--json").stdout)["documents"] == 1)
     stopped = swiftspec("stop", "--when-idle")
     assert stopped.returncode == 0, stopped.stderr
     _, errors = client.communicate(timeout=60)

@@ -135,6 +135,9 @@ class CompletionService:
     async def _generate(
         self, completion: Completion, snapshot: Snapshot, limits: Limits, sequence: str
     ) -> Completed:
+        if not snapshot.before.strip():
+            message = "There is no text before the cursor to go on from."
+            return completion.completed("empty", message=message)
         # In this order: an engine that fetches its model first makes the tokenizer's files appear.
         context = (await self._engine.ready()).context
         texts = await self._texts()

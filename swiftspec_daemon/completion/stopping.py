@@ -25,9 +25,10 @@ _MOST_BLANK_LINES = 2
 """At the beginning of a suggestion, after a line that has text."""
 _LONGEST_BLOCK = 4
 """Lines of a block whose third occurrence in a row ends the text."""
-_TAIL = 96
 _LONGEST_PERIOD = 8
-"""A line ends the text when its last `_TAIL` characters repeat with at most this period."""
+_TAIL, _RULER = 48, 96
+"""A line ends the text when this many characters at its end repeat with at most that period: with
+letters or digits in them, or without (lines are drawn with such)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +259,10 @@ def _without_indentation(line: str, typed: str) -> str:
 def _repeats_itself(line: str) -> bool:
     """The line's end says a few characters over and over."""
     tail = line[-_TAIL:]
-    if len(tail) < _TAIL or not tail.strip():
+    if not any(map(str.isalnum, tail)):
+        tail = line[-_RULER:]
+        if len(tail) < _RULER or not tail.strip():
+            return False
+    if len(tail) < _TAIL:
         return False
     return any(tail[period:] == tail[:-period] for period in range(1, _LONGEST_PERIOD + 1))

@@ -186,7 +186,10 @@ def test_a_fence_is_never_shown():
 def test_endless_repetition_ends_the_text():
     assert text_of("foo()\n" * 20) == "foo()\nfoo()"
     assert text_of("a = 1\nb = 2\n" * 20) == "a = 1\nb = 2\na = 1\nb = 2"
-    assert len(text_of("x = [" + "0, " * 400)) <= 5 + 96 + 2
+    assert len(text_of("x = [" + "0, " * 400)) <= 5 + 48 + 2
+    assert text_of("0" * 400) == "0" * 48
+    assert text_of("# " + "-" * 77) == "# " + "-" * 77
+    assert text_of("# " + "-" * 400) == "# " + "-" * 96
     assert text_of("a\nb\n" * 2) == "a\nb\na\nb"
 
 

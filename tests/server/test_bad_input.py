@@ -195,7 +195,12 @@ async def test_lone_surrogates_survive(server):
 async def test_an_empty_document(server):
     client = await server.connect()
     await client.open("")
-    assert (await client.complete(0, 0))["text"] == "foo(1)\n    return x"
+    done = await client.complete(0, 0)
+    assert (done["reason"], done.get("text", "")) == ("empty", "")
+    assert "no text before the cursor" in done["message"]
+    await client.open("\n\n", version=2)
+    assert (await client.complete(1, 0, id=2))["reason"] == "empty"
+    await still_works(client)
 
 
 async def test_the_end_of_a_document_without_a_line_end(server):

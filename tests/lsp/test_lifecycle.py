@@ -191,6 +191,7 @@ async def test_edits_made_while_documents_are_opened_again_are_not_made_twice(da
         for number in range(50):
             editor.change(f"file:///{number}", 0, step, "x")
         await asyncio.sleep(0.02)
+    await daemon.until(lambda: len(daemon.documents) == 50)
     expected = "x" * 20 + "-" * 10_000
     for number in range(50):
         assert (await editor.inline(f"file:///{number}", 0, 20)) is not None

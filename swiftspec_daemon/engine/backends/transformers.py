@@ -93,6 +93,8 @@ class TransformersBackend:
                 f"The transformers backend needs the package {error.name}.", _INSTALL
             ) from None
         torch.set_num_threads(max(1, threads))
+        # Progress bars would go to the worker's log.
+        transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         place = _device(device)
         progress("reading weights", 0.1)
         folder, options = _location(model)

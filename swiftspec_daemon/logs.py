@@ -21,6 +21,8 @@ from swiftspec_daemon.settings import LogSettings
 _FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 _NOISY = ("uvicorn", "websockets", "asyncio", "filelock", "urllib3", "huggingface_hub", "httpx")
 """Libraries whose debug messages may hold what crossed the wire."""
+_SHOWN_OTHERWISE = ("swiftspec_daemon.engine", "swiftspec_daemon.server.fetching")
+"""What becomes of the model is shown as the daemon's status, with what to do next."""
 
 
 def daemon_log() -> Path:
@@ -55,6 +57,7 @@ def setup(settings: LogSettings, file: Path, *, console: bool = False) -> None:
     if console:
         short = logging.StreamHandler(sys.stderr)
         short.setLevel(logging.WARNING)
+        short.addFilter(lambda record: not record.name.startswith(_SHOWN_OTHERWISE))
         short.setFormatter(_OneLine("%(levelname)s: %(message)s"))
         root.addHandler(short)
 

@@ -6,6 +6,7 @@ Colours and progress bars only on a terminal. Knows nothing of what is said.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 from rich.console import Console
 from rich.markup import escape
@@ -26,6 +27,13 @@ def messages() -> Console:
 def note(text: str) -> None:
     """One dim line for people."""
     messages().print(f"[dim]{escape(text)}[/]")
+
+
+def print_facts(console: Console, facts: Mapping[str, str], *, indent: int = 0) -> None:
+    """One line a fact, names dim, values as markup in a column of their own, never broken."""
+    width = max(map(len, facts), default=0)
+    for name, value in facts.items():
+        console.print(f"{' ' * indent}[dim]{escape(name.ljust(width))}[/]  {value}")
 
 
 def show_error(error: SwiftSpecError) -> None:

@@ -184,18 +184,14 @@ def _version() -> str:
 
 def _print_status(endpoint: Endpoint, status: Status) -> None:
     from rich.markup import escape
-    from rich.table import Table
 
-    from swiftspec_daemon.cli.console import output
+    from swiftspec_daemon.cli.console import output, print_facts
 
     model = status.model
     colour = {"ready": "green", "failed": "red", "loading": "yellow"}.get(model.state, "dim")
     state = f"[{colour}]{model.state}[/]"
     if model.state == "loading":
         state += f" [dim]{escape(model.phase)} {model.fraction:.0%}[/]"
-    table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim")
-    table.add_column()
     minutes, seconds = divmod(int(status.uptime_s), 60)
     rows = {
         "daemon": f"version {escape(status.version)}, pid {status.pid}, {endpoint.address}",
@@ -212,7 +208,4 @@ def _print_status(endpoint: Endpoint, status: Status) -> None:
         ),
         "memory": ", ".join(f"{name} {size:.0f} MB" for name, size in status.memory_mb.items()),
     }
-    for name, value in rows.items():
-        if value:
-            table.add_row(name, value)
-    output().print(table)
+    print_facts(output(), {name: value for name, value in rows.items() if value})

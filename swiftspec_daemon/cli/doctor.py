@@ -50,19 +50,14 @@ def examine() -> Report:
 
 def _print(report: Report) -> None:
     from rich.markup import escape
-    from rich.table import Table
 
-    from swiftspec_daemon.cli.console import output
+    from swiftspec_daemon.cli.console import output, print_facts
 
     console = output()
     for section, facts in report.facts.items():
         console.print(f"[bold]{escape(section)}[/]")
-        table = Table.grid(padding=(0, 2))
-        table.add_column(style="dim", no_wrap=True)
-        table.add_column(overflow="fold")
-        for name, value in facts.items():
-            table.add_row(f"  {escape(name)}", escape(str(value)))
-        console.print(table)
+        shown = {name: escape(str(value)) for name, value in facts.items()}
+        print_facts(console, shown, indent=2)
     if not report.problems:
         console.print("[bold green]Nothing is wrong.[/]")
     for problem in report.problems:

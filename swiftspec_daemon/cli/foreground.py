@@ -32,10 +32,14 @@ ShowSample = Callable[[str, str], Awaitable[None]]
 
 
 class LoadingDisplay:
-    """Shows the steps of loading a model, once per state or phase where there is no terminal."""
+    """Shows the steps of loading a model, once per state or phase where there is no terminal.
 
-    def __init__(self, console: Console) -> None:
+    `failures`: shows them too, for whom does not raise them.
+    """
+
+    def __init__(self, console: Console, *, failures: bool = True) -> None:
         self._console = console
+        self._failures = failures
         self._progress: Progress | None = None
         self._task: TaskID | None = None
         self._last = ("unloaded", "")
@@ -57,7 +61,7 @@ class LoadingDisplay:
                 f"{escape(ready.kernels)}, {ready.context} tokens of context, "
                 f"loaded in {ready.load_ms / 1000:.1f} s"
             )
-        elif status.state == "failed":
+        elif status.state == "failed" and self._failures:
             self._console.print(f"[bold red]model:[/] {escape(status.message)}")
             if status.hint:
                 self._console.print(f"[dim]{escape(status.hint)}[/]")
@@ -109,7 +113,7 @@ class SampleObserver(Observer):
 
     def __init__(self, show_sample: ShowSample, *, once: bool) -> None:
         self._console = messages()
-        self._loading = LoadingDisplay(self._console)
+        self._loading = LoadingDisplay(self._console, failures=False)
         self._show_sample = show_sample
         self._once = once
         self._loaded = asyncio.Event()

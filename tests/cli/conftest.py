@@ -23,6 +23,8 @@ class CommandLine:
     home: Path
     folder: Path
     settings: dict[str, str] = field(default_factory=dict)
+    extra: dict[str, str] = field(default_factory=dict)
+    """More environment variables."""
 
     @property
     def environment(self) -> dict[str, str]:
@@ -31,7 +33,7 @@ class CommandLine:
             f"SWIFTSPEC_{name.upper().replace('.', '__')}": value
             for name, value in self.settings.items()
         }
-        return kept | names | {"SWIFTSPEC_HOME": str(self.home), "PYTHONSAFEPATH": "1"}
+        return kept | names | self.extra | {"SWIFTSPEC_HOME": str(self.home), "PYTHONSAFEPATH": "1"}
 
     @property
     def record(self) -> DaemonRecord | None:

@@ -24,7 +24,7 @@ from swiftspec_daemon.protocol.record import DaemonRecord, Endpoint, write_recor
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("SWIFTSPEC_HOME", str(tmp_path))
     # loopback must never be asked for by way of a proxy
-    monkeypatch.setenv("http_proxy", "http://192.0.2.1:9")
+    monkeypatch.setenv("http_proxy", "http://proxy.example:9")
     paths.token_file().write_text("secret\n")
 
 

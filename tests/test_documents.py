@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tracemalloc
 
 import pytest
 from hypothesis import given, settings
@@ -194,6 +195,19 @@ def test_typing_does_not_leave_crumbs():
         document.apply([Edit(start=at, end=Position(0, at.character + 16), text="")], turn)
     assert len(document) == 2000
     assert len(document._blocks) <= len(document) // documents._MIN + 1
+
+
+def test_memory_is_about_the_text_once():
+    text = _many_lines()
+    tracemalloc.start()
+    document = Document(text)
+    for turn in range(100):
+        at = document.position((turn * 7919 * 37) % len(text), "utf-16")
+        document.apply([Edit(start=at, end=at, text="x")], turn)
+    used, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(document) == len(text) + 100
+    assert used < 1.1 * len(text)
 
 
 def test_numpy_is_not_loaded():

@@ -21,7 +21,6 @@ _SMALLEST_WINDOW = 16
 _LONGEST_BLANK = 128
 """White space, in characters, that is left to the model to write again."""
 _BLANKS = " \t\n"
-_MERGE_PROBES = ("):\n", ");\n", "{\n", ",\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +42,6 @@ class PromptBuilder:
         self._encoder = CachedEncoder(tokenizer)
         self._start = (
             [tokenizer.bos_id] if tokenizer.add_bos and tokenizer.bos_id is not None else []
-        )
-        self._joins_line_ends = any(
-            token.endswith(b"\n") and token.strip()
-            for probe in _MERGE_PROBES
-            for token in map(tokenizer.token_bytes, tokenizer.encode(probe))
         )
 
     def build(self, snapshot: Snapshot, budget: int) -> Prompt:
@@ -97,7 +91,7 @@ class PromptBuilder:
         """The last token of `kept` may be the beginning of a longer one."""
         if not blanks:
             return True
-        return self._joins_line_ends and not kept[-1].isalnum()
+        return self._encoder.joins_line_ends and not kept[-1].isalnum()
 
     def _started(self, ids: list[int]) -> list[int]:
         if ids or self._start:

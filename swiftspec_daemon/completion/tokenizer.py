@@ -45,6 +45,8 @@ _LIVELY = 256
 _SEARCH = 4096
 """How far back a place to divide at is looked for."""
 _REMEMBERED = 16
+_MISTAKES = 3
+_PROBES = ("):\n", ");\n", "{\n", ",\n")
 CHEAP = 4096
 """Characters that can be encoded without being noticed (3 ms on a slow processor)."""
 
@@ -52,9 +54,10 @@ CHEAP = 4096
 class CachedEncoder:
     """Encodes texts that mostly grow at their end, remembering the ids of their beginnings.
 
-    A text is divided before a line end that follows a letter or digit: byte-level BPE tokenizers
-    never join across such a place. Whether this one does not either is compared, on the whole
-    text, whenever a new beginning is remembered; the first difference switches the cache off.
+    A text is divided before a line end, or behind it where the tokenizer joins punctuation and
+    line ends: byte-level BPE tokenizers never join across such a place. Whether this one does not
+    either is compared, on the whole text, before a beginning is remembered; after some differences
+    the cache is off. Safe to use from several threads.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
@@ -62,7 +65,13 @@ class CachedEncoder:
         self._beginnings: dict[str, list[int]] = {}
         """Least recently used first."""
         self._lock = threading.Lock()
-        self._divides = True
+        self._mistakes = 0
+        self.joins_line_ends = any(
+            token.endswith(b"\n") and token.strip()
+            for probe in _PROBES
+            for token in map(tokenizer.token_bytes, tokenizer.encode(probe))
+        )
+        """There are tokens of punctuation and a line end, such as ":\\n"."""
 
     def encode(self, text: str) -> list[int]:
         """The same ids as the tokenizer's."""
@@ -85,7 +94,7 @@ class CachedEncoder:
         whole = self._tokenizer.encode(text)
         beginning = self._tokenizer.encode(text[:at])
         if beginning + self._tokenizer.encode(text[at:], space=False) != whole:
-            self._divides = False
+            self._mistakes += 1
             return whole
         with self._lock:
             self._beginnings[text[:at]] = beginning
@@ -103,10 +112,15 @@ class CachedEncoder:
     def _division(self, text: str) -> int:
         """Where to divide `text`; 0 for not at all."""
         limit = (len(text) - _LIVELY) // _STEP * _STEP
-        if not self._divides or limit <= 0:
+        if self._mistakes >= _MISTAKES or limit <= 0:
             return 0
         lowest = max(0, limit - _SEARCH)
         at = text.rfind("\n", lowest, limit)
-        while at > 0 and not text[at - 1].isalnum():
+        while at > 0:
+            before, behind = text[at - 1], text[at + 1]
+            if before.isalnum() or (not self.joins_line_ends and not before.isspace()):
+                return at
+            if self.joins_line_ends and not before.isspace() and behind != "\n":
+                return at + 1
             at = text.rfind("\n", lowest, at)
-        return max(at, 0)
+        return 0

@@ -37,6 +37,7 @@ class NativeCache:
             raise MemoryError(f"no memory for the keys and values of {capacity} positions")
         self.handle: int = handle
         self.capacity = capacity
+        self.model = model
         self._functions = functions
         self._close = weakref.finalize(self, functions.swiftspec_cache_destroy, handle)
 
@@ -98,6 +99,7 @@ class NativeModel:
         Raises ValueError, CacheFull.
         """
         wanted = {"none": _NO_LOGITS, "last": _LAST_LOGITS, "all": _ALL_LOGITS}[logits]
+        self._own(cache)
         ids = _int32(tokens)
         rows = (0, 1, len(ids))[wanted]
         out = np.empty((rows, self.shape.vocab), np.float32) if rows else None
@@ -114,6 +116,7 @@ class NativeModel:
 
         Raises ValueError, CacheFull.
         """
+        self._own(cache)
         ids, links = _int32(tokens), _int32(parents)
         if len(ids) != len(links) or not 1 <= len(ids) <= MAX_TREE_ROWS:
             raise ValueError(f"a tree has 1 to {MAX_TREE_ROWS} rows, each with a parent")
@@ -134,6 +137,10 @@ class NativeModel:
         """Forget positions from `length` on, and a pending tree. Raises ValueError."""
         status = self._library.functions.swiftspec_truncate(cache.handle, length)
         _check(status, f"cannot truncate to {length} positions")
+
+    def _own(self, cache: NativeCache) -> None:
+        if cache.model != self._handle:
+            raise ValueError("the cache belongs to another model")
 
 
 class _Weights:
@@ -176,10 +183,8 @@ class _Weights:
     def _linear(self, name: str, out: int, width: int) -> CLinear:
         panels = round_up(out, PANEL) // PANEL
         form = (panels, width // 4, 2, LANES, 4)
-        return CLinear(
-            self._named(f"{name}.panels", np.uint8, form),
-            self._named(f"{name}.scales", np.float32, (panels * PANEL,)),
-        )
+        scales = self._named(f"{name}.scales", np.float32, (panels * PANEL,))
+        return CLinear(self._named(f"{name}.panels", np.uint8, form), scales)
 
     def _vector(self, name: str, size: int) -> int:
         return self._named(name, np.float32, (size,))

@@ -65,6 +65,7 @@ class ReferenceCache:
 
     def __init__(self, shape: NativeShape, capacity: int) -> None:
         form = (shape.layers, shape.kv_heads)
+        self.shape = shape
         self.capacity = capacity
         self.length = 0
         self.keys = np.zeros((*form, capacity, shape.head_dim), np.float32)
@@ -157,6 +158,8 @@ class ReferenceModel:
         cache.parents = []
 
     def _check(self, cache: ReferenceCache, tokens: Sequence[int], new: int) -> None:
+        if cache.shape != self.shape:
+            raise ValueError("the cache belongs to another model")
         if not tokens or not all(0 <= token < self.shape.vocab for token in tokens):
             raise ValueError("a token is out of range, or there is none")
         if cache.length + new > min(cache.capacity, self.context):

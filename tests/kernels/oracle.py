@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from swiftspec_daemon.models.rope import inverse_frequencies
 from swiftspec_daemon.models.spec import ModelSpec
 
 
@@ -72,9 +73,13 @@ def _attention(spec, w, name, x, positions, sees):
 
 def _rotate(spec, x, positions):
     half = spec.head_dim // 2
-    frequencies = spec.rope.theta ** (-np.arange(half) / half)
-    angles = (positions[:, None] * frequencies)[:, None]
+    frequencies, factor = inverse_frequencies(spec.rope, spec.head_dim)
+    angles = (positions[:, None] * frequencies.astype(np.float64))[:, None]
     a, b = x[..., :half], x[..., half:]
-    return np.concatenate(
-        [a * np.cos(angles) - b * np.sin(angles), b * np.cos(angles) + a * np.sin(angles)], axis=-1
+    return (
+        np.concatenate(
+            [a * np.cos(angles) - b * np.sin(angles), b * np.cos(angles) + a * np.sin(angles)],
+            axis=-1,
+        )
+        * factor
     )

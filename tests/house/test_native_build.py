@@ -1,7 +1,6 @@
 """The native kernels build with the system's compiler and with zig's, to the same results."""
 
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest

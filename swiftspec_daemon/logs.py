@@ -20,7 +20,7 @@ from swiftspec_daemon.settings import LogSettings
 
 _FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 _NOISY = ("uvicorn", "websockets", "asyncio", "filelock", "urllib3", "huggingface_hub", "httpx")
-"""Libraries whose debug messages may hold what crossed the wire."""
+"""Libraries that log every connection, and in debug messages what crossed the wire."""
 _SHOWN_OTHERWISE = ("swiftspec_daemon.engine", "swiftspec_daemon.server.fetching")
 """What becomes of the model is shown as the daemon's status, with what to do next."""
 
@@ -53,7 +53,7 @@ def setup(settings: LogSettings, file: Path, *, console: bool = False) -> None:
     root.addHandler(handler)
     root.setLevel(settings.level.upper())
     for name in _NOISY:
-        logging.getLogger(name).setLevel(max(logging.INFO, root.level))
+        logging.getLogger(name).setLevel(logging.WARNING)
     if console:
         short = logging.StreamHandler(sys.stderr)
         short.setLevel(logging.WARNING)

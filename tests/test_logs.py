@@ -45,7 +45,7 @@ def test_the_level_is_kept_and_libraries_never_log_what_crosses_the_wire(tmp_pat
     logs.setup(LogSettings(level="debug"), file)
     logging.getLogger("ours").debug("seen")
     logging.getLogger("websockets.server").debug("< TEXT '%s'", "user text")
-    logging.getLogger("uvicorn.error").debug("user text")
+    logging.getLogger("uvicorn.error").info("user text")
     assert [line.split()[-1] for line in logs.tail(file, 10)] == ["seen"]
 
 

@@ -114,14 +114,15 @@ async def _stream(
 
     uri = source.uri
     await client.open(uri, source.text, language=source.language)
-    if not quiet and sys.stdout.isatty():
-        write_text(document.line(position.line)[: position.character], style="dim")
+    line = document.line(position.line)[: position.character] if sys.stdout.isatty() else ""
     with _Waiting() as waiting:
         await client.on_status(waiting.show)
         completion = await client.complete(uri, position, trigger="invoked", **request)
         async for event in completion:
             waiting.stop()
             if isinstance(event, Delta) and not quiet:
+                write_text(line, style="dim")
+                line = ""
                 write_text(event.text)
             elif isinstance(event, Done):
                 done = event

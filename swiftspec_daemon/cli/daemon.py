@@ -176,6 +176,10 @@ def _serve_in_background(flags: dict[str, Any], settings_file: Path | None) -> N
     output().print(f"Daemon {endpoint.pid} is serving on {endpoint.address}")
 
 
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def _version() -> str:
     from swiftspec_daemon import __version__
 
@@ -200,11 +204,12 @@ def _print_status(endpoint: Endpoint, status: Status) -> None:
         "": escape(" ".join(part for part in (model.message, model.hint) if part)),
         "runs on": escape(", ".join(part for part in (model.backend, model.kernels) if part)),
         "context": f"{model.context} tokens" if model.context else "",
-        "clients": f"{status.connections} connections, {status.documents} documents",
-        "completions": ", ".join(
-            f"{getattr(status.counters, name)} {name.replace('_', ' ')}"
+        "clients": f"{_count(status.connections, 'connection')}, "
+        f"{_count(status.documents, 'document')}",
+        "so far": ", ".join(
+            f"{name.replace('_', ' ')} {getattr(status.counters, name)}"
             for name in status.counters.__struct_fields__
-            if getattr(status.counters, name) or name == "completions"
+            if getattr(status.counters, name)
         ),
         "memory": ", ".join(f"{name} {size:.0f} MB" for name, size in status.memory_mb.items()),
     }

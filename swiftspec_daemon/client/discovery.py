@@ -34,6 +34,8 @@ START_TIMEOUT_S = 60.0
 REPLACE_TIMEOUT_S = 10.0
 """How long we wait for an older daemon to become idle before we use it as it is."""
 _POLL_S = 0.05
+_RESPAWN_S = 1.0
+"""How long another daemon may hold the lock without answering until we try for it again."""
 
 
 def find() -> Endpoint | None:
@@ -188,14 +190,19 @@ def _start(arguments: list[str], timeout_s: float) -> Endpoint:
         begin = 0
     child = _spawn(arguments, errors)
     deadline = time.monotonic() + timeout_s
+    lost_at: float | None = None
     while time.monotonic() < deadline:
         endpoint = find()
         if endpoint is not None:
             return endpoint
         code = child.poll()
-        # Another client's daemon may have won the lock: ours says so, and that one will answer.
         if code is not None and code != DaemonAlreadyRunning.exit_code:
             raise _start_failure(errors, begin, code)
+        if code is not None:
+            # Another daemon has the lock: one that starts, which will answer, or one that ends.
+            lost_at = lost_at or time.monotonic()
+            if time.monotonic() - lost_at > _RESPAWN_S:
+                child, lost_at = _spawn(arguments, errors), None
         time.sleep(_POLL_S)
     raise DaemonNotRunning(
         f"The daemon did not accept connections within {timeout_s:.0f} seconds.",

@@ -134,9 +134,10 @@ def test_timings_on_request(files, daemon):
     assert "\x1b" not in done.stderr
 
 
-def test_on_a_terminal_the_line_comes_first(files, daemon):
+def on_terminal(files, *arguments) -> bytes:
+    """What a terminal shows of a command's standard output and error."""
     leader, follower = pty.openpty()
-    client = files.start("complete", "good.py:2:11", "--max-tokens", "4", stdout=follower)
+    client = files.start(*arguments, stdout=follower, stderr=follower)
     os.close(follower)
     shown = b""
     while True:
@@ -148,9 +149,24 @@ def test_on_a_terminal_the_line_comes_first(files, daemon):
             break
         shown += piece
     os.close(leader)
-    client.communicate(timeout=60)
+    client.wait(60)
     assert client.returncode == 0
-    assert b"    return" in shown
+    return shown
+
+
+def test_on_a_terminal_the_line_comes_first_and_the_time_last(files):
+    files.settings["model.target"] = "toy:load_ms=500"
+    files.extra["TERM"] = "xterm"
+    for number in range(40):
+        (files.folder / "a.py").write_text(f"def f():\n    return {number}")
+        text = json.loads(files("complete", "a.py", "--json").stdout)["text"]
+        if text.isascii() and len(text.splitlines()) == 1:
+            break
+    assert files("stop").returncode == 0
+    shown = on_terminal(files, "complete", "a.py")
+    assert b"loading" in shown or b"reading" in shown
+    assert f"    return {number}\x1b[0m{text}".encode() in shown
+    assert b"prompt tokens cached" in shown.splitlines()[-1]
 
 
 def test_no_daemon_and_none_wanted(files):
@@ -227,3 +243,16 @@ def test_a_changed_token_is_refused(files, daemon):
     done = files("complete", "good.py:1", "--json")
     assert done.returncode == 6
     assert json.loads(done.stdout)["error"]["code"] == "unauthorized"
+
+
+def test_no_log_holds_text_of_the_users(files, daemon):
+    secret = "swordfish"
+    (files.folder / f"{secret}.py").write_text(f"# {secret}\n{secret} = ")
+    for _ in range(2):
+        done = files("complete", f"{secret}.py", "--json")
+        assert done.returncode == 0, done.stderr
+        assert files("complete", f"{secret}.py:99").returncode == 2
+    logs = list((files.home / "log").iterdir())
+    assert logs
+    for log in logs:
+        assert secret not in log.read_text()

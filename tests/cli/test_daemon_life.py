@@ -160,6 +160,49 @@ def test_two_clients_at_once_get_one_daemon(swiftspec):
     assert swiftspec("stop").returncode == 0
 
 
+HOLDER = """
+import sys
+from swiftspec_daemon.server.lifecycle import OneDaemon
+with OneDaemon():
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_client_waits_for_a_daemon_that_is_just_ending(swiftspec, wait):
+    ending = subprocess.Popen(
+        [sys.executable, "-c", HOLDER],
+        env=swiftspec.environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    assert ending.stdout.readline() == b"held\n"
+    (swiftspec.folder / "a.py").write_text("x = ")
+    client = swiftspec.start("complete", "a.py:1")
+    failed = swiftspec.home / "log" / "daemon.stderr.log"
+    wait(lambda: failed.exists() and b"daemon_already_running" in failed.read_bytes())
+    ending.communicate()
+    _, errors = client.communicate(timeout=60)
+    assert client.returncode == 0, errors.decode()
+    assert swiftspec("stop").returncode == 0
+
+
+def test_a_second_ctrl_c_ends_it_at_once(swiftspec, wait):
+    swiftspec.settings["model.target"] = "toy:load_ms=60000"
+    (swiftspec.folder / "a.py").write_text("x = ")
+    daemon = swiftspec.start("serve")
+    swiftspec.wait_record()
+    client = swiftspec.start("complete", "a.py:1")
+    wait(lambda: json.loads(swiftspec("status", "--json").stdout)["documents"] == 1)
+    daemon.send_signal(signal.SIGINT)
+    daemon.send_signal(signal.SIGINT)
+    daemon.communicate(timeout=20)
+    assert daemon.returncode in (0, 130)  # two signals may arrive as one
+    client.communicate(timeout=20)
+    assert client.returncode == 3
+    assert swiftspec.record is None
+
+
 def test_an_older_daemon_is_replaced(swiftspec, daemon):
     old = swiftspec.record
     write_record(

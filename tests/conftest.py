@@ -17,10 +17,15 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
+import hypothesis
 import pytest
 
 from swiftspec_daemon import paths
 from swiftspec_daemon.models import catalog, default
+
+# A machine that does something else meanwhile fails no test.
+hypothesis.settings.register_profile("patient", deadline=None)
+hypothesis.settings.load_profile("patient")
 
 
 def _shared_models() -> Path:

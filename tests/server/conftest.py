@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import socket
 from dataclasses import dataclass, field
 
 import pytest
@@ -16,6 +15,7 @@ from completion_fakes import FakeTokenizer, answer
 from swiftspec_daemon.completion.service import CompletionService
 from swiftspec_daemon.engine.scripted import ScriptedEngine
 from swiftspec_daemon.server.app import create_app
+from swiftspec_daemon.server.lifecycle import listen
 from swiftspec_daemon.server.web import WebServer
 from swiftspec_daemon.settings import ServerSettings, Settings
 
@@ -142,7 +142,7 @@ async def running_server(script, *, settings=None, tokenizer=None, **engine_opti
         return None
 
     web = WebServer(app, max_message_bytes=settings.server.max_message_bytes, wait_idle=idle)
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    with listen("127.0.0.1", 0) as listener:
         serving = asyncio.create_task(web.run_on(listener))
         await web.listening()
         try:

@@ -9,7 +9,8 @@ set -euo pipefail
 repository=${1:-$(cd "$(dirname "$0")/.." && pwd)}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-export SWIFTSPEC_HOME="$work/home" PIP_NO_CACHE_DIR=1
+# Any free port, in case a daemon runs on the usual one.
+export SWIFTSPEC_HOME="$work/home" SWIFTSPEC_SERVER__PORT=0 PIP_NO_CACHE_DIR=1
 unset VIRTUAL_ENV VENV MAKEFLAGS PYTHONPATH
 
 now() { date +%s.%N; }

@@ -36,9 +36,11 @@ class _Job:
     """A request that is waiting, running or suspended."""
 
     generation: Generation
-    arrived: float
+    last: float
+    """When its last step ended; at first, when it arrived."""
     slot: Slot | None = None
     cached: int | None = None
+    queue_s: float = 0.0
     prefill_s: float = 0.0
     decode_s: float = 0.0
 
@@ -67,6 +69,7 @@ class EngineCore:
         self._caches: dict[int, KVCache] = {}
         self._pacer = Pacer(step_budget_ms)
         self._jobs: dict[int, _Job] = {}
+        self._last_run: int | None = None
         self.unloading = False
 
     @property
@@ -125,7 +128,7 @@ class EngineCore:
             message = "Too many requests are waiting for the model. Try again in a moment."
             self._refuse(request, "overloaded", message)
             return
-        self._jobs[request.id] = _Job(generation, arrived=self._clock())
+        self._jobs[request.id] = _Job(generation, last=self._clock())
         for dropped in admission.dropped:
             self._finish(dropped, "dropped")
 
@@ -135,17 +138,22 @@ class EngineCore:
         decoding = generation.decoding
         held_before = len(slot.tokens)
         started = self._clock()
+        if self._last_run != request:  # it waited; else what passed between its steps is its own
+            job.queue_s += started - job.last
+            job.last = started
+            self._last_run = request
         ids = generation.step(
             self._backend, self._cache(slot.index), slot.tokens, self._pacer.block
         )
-        elapsed = self._clock() - started
-        self._pacer.record(len(slot.tokens) - held_before, elapsed * 1e3)
+        ended = self._clock()
+        self._pacer.record(len(slot.tokens) - held_before, (ended - started) * 1e3)
         if decoding:
-            job.decode_s += elapsed
+            job.decode_s += ended - job.last
         else:
-            job.prefill_s += elapsed
+            job.prefill_s += ended - job.last
+        job.last = ended
         if ids:
-            usage = None if decoding else self._usage(job)
+            usage = None if decoding else self._usage(request, job)
             self._emit(Tokens(id=request, ids=ids, usage=usage))
         if generation.finished is not None:
             self._finish(request, generation.finished)
@@ -182,16 +190,16 @@ class EngineCore:
         job = self._jobs.pop(request)
         if job.slot is not None:
             self._slots.release(job.slot)
-        usage = self._usage(job)
+        usage = self._usage(request, job)
         self._emit(Finished(id=request, reason=reason, usage=usage, code=code, message=message))
 
-    def _usage(self, job: _Job) -> Usage:
-        computed = job.prefill_s + job.decode_s
+    def _usage(self, request: int, job: _Job) -> Usage:
+        waiting = self._clock() - job.last if self._last_run != request else 0.0
         return Usage(
             prompt_tokens=len(job.generation.request.prompt),
             cached_tokens=job.cached or 0,
             new_tokens=job.generation.new_tokens,
-            queue_ms=(self._clock() - job.arrived - computed) * 1e3,
+            queue_ms=(job.queue_s + waiting) * 1e3,
             prefill_ms=job.prefill_s * 1e3,
             decode_ms=job.decode_s * 1e3,
         )

@@ -124,8 +124,11 @@ class Usage(msgspec.Struct, kw_only=True, frozen=True):
     """Prompt tokens whose KV was there already."""
     new_tokens: int = 0
     queue_ms: float = 0.0
+    """Waiting for other requests, before the first step and while suspended."""
     prefill_ms: float = 0.0
+    """Up to the first new token; a suspended request's KV that is computed anew counts below."""
     decode_ms: float = 0.0
+    """From the first new token to the last."""
 
 
 class Tokens(_Message, tag="tokens", frozen=True):

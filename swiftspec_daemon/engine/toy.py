@@ -45,6 +45,8 @@ class ToyOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
     """A token id after which logits are NaN."""
     crash_id: int = -1
     """A token id at which the process dies."""
+    bug_id: int = -1
+    """A token id at which the backend raises what no backend should."""
     print_id: int = -1
     """A token id at which something is printed to standard output."""
 
@@ -136,6 +138,8 @@ class ToyBackend:
     def _after(self, state: int, token: int) -> int:
         if token == self.options.crash_id:
             os.abort()
+        if token == self.options.bug_id:
+            raise ZeroDivisionError("a bug in the toy")
         if token == self.options.print_id:
             os.write(1, b"a stray line\n")  # what a careless library does
         poison = token == self.options.nan_id or state == -1

@@ -191,6 +191,17 @@ async def test_a_lost_worker_is_an_error_and_the_next_request_starts_another(sta
     assert engine.status.worker_pid != pid
 
 
+async def test_a_bug_in_the_worker_is_told_and_ends_it(start):
+    engine = start("toy:bug_id=299")
+    await engine.ready()
+    pid = engine.status.worker_pid
+    with pytest.raises(EngineError, match="worker failed: ZeroDivisionError: a bug in the toy"):
+        await collect(engine, request([299]))
+    assert engine.status.state == "failed"
+    assert not psutil.pid_exists(pid)
+    assert (await collect(engine, request()))[1].reason == "length"
+
+
 async def test_a_failed_load_is_the_models_error_and_is_not_repeated_at_once(start):
     engine = start("toy:fail_load=true", back_off=BackOff(first_s=600))
     starts = []

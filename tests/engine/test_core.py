@@ -149,6 +149,28 @@ def test_times_add_up():
     assert abs(usage.decode_ms - 5) < 1e-6
     first = harness.finished()[2].usage
     assert abs(usage.queue_ms - (first.prefill_ms + first.decode_ms)) < 1e-6
+    assert first.queue_ms == 0
+
+
+def test_time_in_suspension_counts_as_waiting():
+    harness = Harness()
+    harness.send(generate(1, priority=Priority.RAW))
+    harness.steps(4)
+    harness.send(generate(2, toy.encode(b"else"), priority=Priority.INVOKED))
+    harness.drain()
+    low, high = harness.finished()[1].usage, harness.finished()[2].usage
+    assert abs(low.queue_ms - (high.prefill_ms + high.decode_ms)) < 1e-6
+    assert abs(low.prefill_ms + low.decode_ms - (len(PROMPT) + 5)) < 1e-6
+
+
+def test_a_request_that_is_cancelled_while_it_waits_has_only_waited():
+    harness = Harness()
+    harness.send(generate(1), generate(2))
+    harness.steps(3)
+    harness.send(Cancel(id=2))
+    usage = harness.finished()[2].usage
+    assert abs(usage.queue_ms - len(PROMPT)) < 1e-6
+    assert usage.prefill_ms == usage.decode_ms == 0
 
 
 commands = st.lists(

@@ -7,7 +7,13 @@ import pytest
 
 from swiftspec_daemon.engine.backend import Backend
 from swiftspec_daemon.engine.backends import native
-from swiftspec_daemon.errors import ContextTooLong, ModelError, UnsupportedModel, UsageError
+from swiftspec_daemon.errors import (
+    ContextTooLong,
+    EngineError,
+    ModelError,
+    UnsupportedModel,
+    UsageError,
+)
 
 
 @pytest.fixture
@@ -53,6 +59,15 @@ def test_errors_are_the_projects(backend):
         backend.commit(cache, [0])
     with pytest.raises(UsageError):
         backend.truncate(cache, 1)
+
+
+def test_no_memory_is_an_error_of_the_projects(backend, monkeypatch):
+    def refuse(capacity):
+        raise MemoryError(f"no memory for the keys and values of {capacity} positions")
+
+    monkeypatch.setattr(backend._model, "new_cache", refuse)
+    with pytest.raises(EngineError, match=r"no memory.*Lower model.context"):
+        backend.new_cache(64)
 
 
 def test_packed_arrays_may_be_read_only_maps(tiny, tmp_path):

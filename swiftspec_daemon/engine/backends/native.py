@@ -14,7 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from swiftspec_daemon.engine.backend import KVCache, Logits, Progress
-from swiftspec_daemon.errors import ContextTooLong, ModelError, UnsupportedModel, UsageError
+from swiftspec_daemon.errors import (
+    ContextTooLong,
+    EngineError,
+    ModelError,
+    UnsupportedModel,
+    UsageError,
+)
 from swiftspec_daemon.kernels.native import packing
 from swiftspec_daemon.kernels.native.choose import open_model
 from swiftspec_daemon.kernels.native.model import CacheFull
@@ -174,8 +180,9 @@ class NativeBackend:
         return self._model.cache_bytes(capacity)
 
     def new_cache(self, capacity: int) -> KVCache:
-        """An empty cache."""
-        return self._model.new_cache(capacity)
+        """An empty cache. Raises EngineError where there is no memory for it."""
+        with _translated():
+            return self._model.new_cache(capacity)
 
     def append(self, cache: KVCache, tokens: Sequence[int], *, logits: bool) -> Logits | None:
         """Commit `tokens`; with `logits`, those of the last token, [vocab].
@@ -210,6 +217,11 @@ def _translated() -> Iterator[None]:
     """The kernels' exceptions as the project's."""
     try:
         yield
+    except MemoryError as error:
+        raise EngineError(
+            f"The native backend cannot go on: {error}.",
+            "Lower model.context or model.kv_slots, or close other programs.",
+        ) from error
     except CacheFull as error:
         raise ContextTooLong(
             "The text needs more tokens than the context holds.",

@@ -105,8 +105,8 @@ class NeovimSession:
         below = ["".join(chunk[0] for chunk in line) for line in details.get("virt_lines", [])]
         return "\n".join([first, *below])
 
-    def until(self, condition, what: str) -> None:
-        deadline = time.monotonic() + LIMIT_S
+    def until(self, condition, what: str, limit_s: float = LIMIT_S) -> None:
+        deadline = time.monotonic() + limit_s
         while not condition():
             assert time.monotonic() < deadline, f"{what}; buffer {self.lines}, {self.log()}"
             time.sleep(0.01)
@@ -130,7 +130,7 @@ class NeovimSession:
         self.until(lambda: self.lua(code), "the language server never was ready")
 
     def close(self) -> None:
-        with contextlib.suppress(OSError, EOFError):  # it ends before it answers
+        with contextlib.suppress(OSError, EOFError):  # it ends before it answers, or was killed
             self.nvim.command("qa!")
         self.nvim.close()
 
@@ -183,11 +183,6 @@ def newest_neovim():
         return editors.neovim(newest=True)
     except editors.EditorUnavailable as error:
         pytest.skip(str(error))
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Path:
-    return tmp_path / "home"
 
 
 @pytest.fixture

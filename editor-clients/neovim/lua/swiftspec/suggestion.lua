@@ -216,6 +216,11 @@ function M.visible()
   return left ~= nil and left ~= false and left ~= "" and not menu_is_open()
 end
 
+--- Is a suggestion still arriving?
+function M.arriving()
+  return current ~= nil and current.request ~= nil
+end
+
 --- Code points of what stands in the buffer of the suggestion now.
 local function characters_taken(s)
   local taken = typed(s) or ""

@@ -20,6 +20,7 @@ from . import items, params
 from .capabilities import ACCEPT_COMMAND
 from .documents import OpenDocument, OpenDocuments
 from .link import DaemonLink
+from .mirror import NOT_TAKEN, Mirror
 from .params import CompletionRequest
 from .rpc import RpcServer
 from .status import BridgeStatus
@@ -38,7 +39,8 @@ class Bridge:
     def __init__(self, server: RpcServer, *, start_daemon: bool) -> None:
         self._server = server
         self._documents = OpenDocuments()
-        self._link = DaemonLink(self._documents, self._on_status, start_daemon=start_daemon)
+        self._mirror = Mirror(self._documents)
+        self._link = DaemonLink(self._mirror, self._on_status, start_daemon=start_daemon)
         self._keeper: asyncio.Task[None] | None = None
         self._running: dict[str, asyncio.Task[Any]] = {}
         self._in_trouble = False
@@ -62,7 +64,8 @@ class Bridge:
         """Connect to the daemon, in the background."""
         self._documents.encoding = client.position_encoding
         if self._keeper is None:
-            self._keeper = asyncio.create_task(self._link.run(client.name), name="daemon link")
+            running = self._link.run(client.name, client.position_encoding)
+            self._keeper = asyncio.create_task(running, name="daemon link")
 
     async def close(self) -> None:
         """End the connection."""
@@ -78,21 +81,21 @@ class Bridge:
         if uri:
             text = params.well_formed(params.string(opened.get("text")))
             language = params.string(opened.get("languageId"))
-            await self._link.opened(self._documents.open(uri, text, language))
+            await self._mirror.opened(self._documents.open(uri, text, language))
 
     async def _did_change(self, given: Any) -> None:
         document = self._documents.get(params.uri(given))
         if document is not None:
             change = params.change(given)
             self._documents.change(document, change)
-            await self._link.changed(document, change)
+            await self._mirror.changed(document, change)
 
     async def _did_close(self, given: Any) -> None:
         uri = params.uri(given)
         if self._documents.get(uri) is not None:
             self._supersede(uri)
             self._documents.close(uri)
-            await self._link.closed(uri)
+            await self._mirror.closed(uri)
 
     # --- completions ----------------------------------------------------------------------------
 
@@ -168,7 +171,7 @@ class Bridge:
     ) -> AsyncIterator[tuple[Completion, Delta | FirstLine | Done]]:
         """The events of one request; once more if the daemon has lost track of the document."""
         for attempt in (1, 2):
-            async with await self._link.ask(client, document, request) as completion:
+            async with await self._mirror.ask(client, document, request) as completion:
                 async for event in completion:
                     if isinstance(event, Done):
                         if event.code == DocumentError.code and attempt == 1:
@@ -195,9 +198,10 @@ class Bridge:
         return self._documents.cursor(document, request.position).position
 
     def _why_silent(self, request: CompletionRequest) -> str:
-        if self._documents.get(request.uri) is None:
+        document = self._documents.get(request.uri)
+        if document is None:
             return "the document is not open"
-        return self._link.status.reason
+        return NOT_TAKEN if document.refused else self._link.status.reason
 
     # --- feedback and status --------------------------------------------------------------------
 
@@ -229,7 +233,8 @@ class Bridge:
             elif kind == "rejected":
                 await client.rejected(int(number))
 
-        await self._link.feedback(int(generation), send)
+        if int(generation) == self._link.generation:
+            await self._mirror.tell(send)
 
     def _status(self, _given: Any) -> dict[str, Any]:
         return self._link.status.to_json()

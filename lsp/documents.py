@@ -29,6 +29,10 @@ class OpenDocument:
     """The edition that the daemon has on the present connection; None before it is opened there."""
     sent_version: int = 0
     """The version number that the daemon has for it; only grows."""
+    opened_version: int = -1
+    """The version at which the daemon was last sent the whole text."""
+    refused: bool = False
+    """The daemon does not take it; it is not offered again."""
 
     @property
     def uri(self) -> str:

@@ -43,6 +43,8 @@ class ScriptedDaemon:
         self.hellos: list[wire.Hello] = []
         self.sockets: set[ServerConnection] = set()
         self.encoding: wire.PositionEncoding = "utf-16"
+        self.largest_message = 2**26
+        self.most_documents = 1000
         self._tasks: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Condition()
         self._server: Any = None
@@ -100,6 +102,9 @@ class ScriptedDaemon:
         self.sockets.add(socket)
         try:
             async for frame in socket:
+                if len(frame) > self.largest_message:
+                    await socket.close(1009, "too large")
+                    break
                 message = msgspec.json.decode(frame, type=wire.ClientMessage)
                 await self._take(socket, message)
                 async with self._changed:
@@ -118,6 +123,11 @@ class ScriptedDaemon:
             self.encoding = message.position_encodings[0]
             welcome = wire.Welcome(protocol=1, server="fake/9", position_encoding=self.encoding)
             await self.send(socket, welcome)
+        elif isinstance(message, wire.OpenDocument) and (
+            len(self.documents) >= self.most_documents and message.uri not in self.documents
+        ):
+            error = wire.Error(code="document_error", message="Too many.", uri=message.uri)
+            await self.send(socket, error)
         elif isinstance(message, wire.OpenDocument):
             document = Document(message.text, uri=message.uri, version=message.version)
             document.language = message.language
@@ -134,7 +144,11 @@ class ScriptedDaemon:
         elif isinstance(message, wire.GetStatus):
             await self.send(socket, self._status())
         elif isinstance(message, wire.Complete):
-            document = self.documents[message.uri]
+            document = self.documents.get(message.uri)
+            if document is None:
+                done = wire.Done(id=message.id, reason="error", code="document_error")
+                await self.send(socket, done)
+                return
             assert message.version == document.version
             before = document.slice(0, document.offset(message.position, self.encoding))
             self.seen.append((message, before))

@@ -180,10 +180,12 @@ async def test_a_document_that_the_daemon_lost_is_opened_again(daemon, lsp, edit
 
 async def test_document_errors_outside_requests_open_the_document_again(daemon, editor):
     editor.open(URI, "a")
-    await daemon.until(lambda: daemon.of_kind(wire.OpenDocument))
+    editor.change(URI, 0, 1, "b")
+    await daemon.until(lambda: daemon.of_kind(wire.ChangeDocument))
     (socket,) = daemon.sockets
     await daemon.send(socket, wire.Error(code="document_error", message="Which?", uri=URI))
     await daemon.until(lambda: len(daemon.of_kind(wire.OpenDocument)) == 2)
+    assert daemon.of_kind(wire.OpenDocument)[1].text == "ab"
 
 
 # --- a selected entry of the editor's own menu --------------------------------------------------

@@ -15,12 +15,20 @@ def memory(pid: int) -> dict[str, int]:
     return {name: int(fields[name][0]) * 1024 for name in ("Rss", "Pss")}
 
 
+def mapped_files(pid: int) -> str:
+    """What a process has loaded."""
+    return Path(f"/proc/{pid}/maps").read_text()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 async def test_memory_with_small_and_big_documents(daemon, editor, capsys):
     editor.open("file:///small", "x = 1\n")
     await use(editor, "file:///small", 200)
     small = memory(editor.process.pid)
     assert small["Rss"] <= LIMIT_BYTES
+    mapped = mapped_files(editor.process.pid)
+    assert "msgspec" in mapped
+    assert not [name for name in ("numpy", "torch", "tokenizers") if name in mapped]
 
     texts = {
         "file:///lines": "    return value\n" * 100_000,

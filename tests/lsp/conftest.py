@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 
 def _load(name: str):
@@ -57,3 +58,38 @@ async def editor(daemon, start_editor):
     await started.initialize()
     await started.connected()
     return started
+
+
+# --- one daemon and one bridge for a module, since starting a bridge takes most of a test's time --
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def module_pair(tmp_path_factory):
+    """A scripted daemon and a bridge that is connected to it."""
+    daemon = support.ScriptedDaemon(tmp_path_factory.mktemp("home"))
+    await daemon.start()
+    editor = await support.Editor.start(daemon.home)
+    await editor.initialize()
+    await editor.connected()
+    yield daemon, editor
+    stderr = await editor.clean_up()
+    await daemon.stop()
+    assert "Traceback" not in stderr, stderr
+
+
+@pytest.fixture
+def shared_daemon(module_pair):
+    """The module's daemon, as new."""
+    daemon, editor = module_pair
+    for uri in list(daemon.documents):
+        editor.notify("textDocument/didClose", {"textDocument": {"uri": uri}})
+    daemon.reset()
+    return daemon
+
+
+@pytest.fixture
+def shared_editor(module_pair, shared_daemon):
+    """The module's bridge, without documents."""
+    editor = module_pair[1]
+    editor.forget("swiftspec/delta")
+    return editor

@@ -49,6 +49,12 @@ class ScriptedDaemon:
         self._changed = asyncio.Condition()
         self._server: Any = None
 
+    def reset(self) -> None:
+        """Forget what was asked, and the script."""
+        self.text, self.script = "hello", answer_at_once
+        self.seen.clear()
+        self.received.clear()
+
     async def start(self) -> None:
         self._server = await serve(
             self._serve,

@@ -4,12 +4,13 @@ A handful of slots, each with the token ids whose KV it holds. Knows no device a
 caller moves the real caches as it is told. KV is never copied between slots.
 
 Choice for a prompt:
-1. the free slot of the same sequence, or a free slot without owner that shares a longer prefix;
+1. the free slot of the same sequence, or a free slot that shares a longer prefix: one without
+   owner, or one of another sequence that loses next to nothing by it (the same file, opened again);
 2. an empty slot; then the least recently used free one (a request without a sequence takes one
    without owner first, so that such requests do not drive out every document);
 3. if all slots are held by suspended requests, the least recently used of those: its request
    computes its KV anew when it goes on.
-A slot that belongs to another sequence is never taken for its prefix.
+A slot of another sequence is not taken for a prefix that is only a part of what it holds.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from dataclasses import dataclass, field
 
 _WORTHWHILE_PREFIX = 16
 """A shorter common prefix (BOS, a template's head) is no reason to take an ownerless slot."""
+_SAME_TEXT = 0.875
+"""The part of another sequence's KV that must be common before its slot is taken."""
 
 
 @dataclass(slots=True)
@@ -93,15 +96,16 @@ class Slots:
 
     def _matching(self, free: list[Slot], tokens: Sequence[int], sequence: str) -> Slot | None:
         own = [s for s in free if sequence and s.sequence == sequence]
-        shared = [
-            s
-            for s in free
-            if not s.sequence
-            and (prefix := common_prefix(s.tokens, tokens))
-            and (prefix >= _WORTHWHILE_PREFIX or prefix == len(s.tokens))
-        ]
+        others = [s for s in free if s not in own]
+        shared = [s for s in others if self._may_be_shared(s, common_prefix(s.tokens, tokens))]
         # max keeps the first of equals: the sequence's own slot
         return max(own + shared, key=lambda s: common_prefix(s.tokens, tokens), default=None)
+
+    @staticmethod
+    def _may_be_shared(slot: Slot, prefix: int) -> bool:
+        if slot.sequence:
+            return prefix >= _WORTHWHILE_PREFIX and prefix >= _SAME_TEXT * len(slot.tokens)
+        return prefix >= _WORTHWHILE_PREFIX or 0 < prefix == len(slot.tokens)
 
 
 def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:

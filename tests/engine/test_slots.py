@@ -46,10 +46,19 @@ def test_an_ownerless_slot_is_taken_for_a_longer_prefix():
 def test_another_documents_slot_is_not_stolen_for_its_prefix():
     slots = Slots(2)
     other = fill(slots, LONG, "other")
-    assignment = slots.acquire([*LONG, 1], "doc", 2)
+    assignment = slots.acquire([*LONG[:40], 1], "doc", 2)
     assert assignment.slot is not other
     assert assignment.cached == 0
     assert other.tokens == LONG
+
+
+def test_the_same_text_under_another_name_is_found_again():
+    slots = Slots(2)
+    other = fill(slots, LONG, "old connection")
+    assignment = slots.acquire([*LONG[:45], 1], "new connection", 2)
+    assert assignment.slot is other
+    assert assignment.cached == 45
+    assert other.sequence == "new connection"
 
 
 def test_a_short_common_head_is_no_reason():

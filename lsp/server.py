@@ -30,14 +30,17 @@ def main(argv: Sequence[str]) -> int:
     arguments = _parser().parse_args(argv)
     _set_up_logging(arguments.log_level)
     process = BridgeProcess(start_daemon=not arguments.no_start)
+    runner = asyncio.Runner()
     try:
-        status = asyncio.run(process.run())
+        status = runner.run(process.run())
     except KeyboardInterrupt:
         status = 130
     if threading.active_count() > 1:
-        # A thread waits for a daemon that starts, for up to a minute; the editor is gone now.
+        # A thread waits for a daemon, for up to a minute, and closing the runner would wait for
+        # the thread. The editor is gone, so that nothing is left to be done.
         logging.shutdown()
         os._exit(status)
+    runner.close()
     return status
 
 

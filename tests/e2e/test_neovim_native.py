@@ -3,7 +3,7 @@
 from swiftspec_daemon.protocol import messages as wire
 
 SETUP = """
-vim.lsp.config("swiftspec", {{ cmd = {command}, filetypes = {{ "python" }} }})
+vim.lsp.config("swiftspec", {{ cmd = {command} }})
 vim.lsp.enable("swiftspec")
 vim.lsp.inline_completion.enable()
 vim.keymap.set("i", "<Tab>", function()

@@ -65,18 +65,7 @@ class ScriptedDaemon:
             compression=None,
             max_size=2**26,
         )
-        for name in ("state", "config"):
-            (self.home / name).mkdir(parents=True, exist_ok=True)
-        (self.home / "config" / "token").write_text(TOKEN)
-        record = DaemonRecord(
-            pid=os.getpid(),
-            host="127.0.0.1",
-            port=self._server.sockets[0].getsockname()[1],
-            version="99.0",
-            protocol=wire.PROTOCOL_VERSION,
-            started=0.0,
-        )
-        write_record(self.home / "state" / "daemon.json", record)
+        write_daemon_record(self.home, self._server.sockets[0].getsockname()[1])
 
     async def stop(self) -> None:
         (self.home / "state" / "daemon.json").unlink(missing_ok=True)
@@ -163,6 +152,22 @@ class ScriptedDaemon:
             task.add_done_callback(self._tasks.discard)
 
 
+def write_daemon_record(home: Path, port: int) -> None:
+    """Make clients that look in `home` find a daemon at `port`."""
+    for name in ("state", "config"):
+        (home / name).mkdir(parents=True, exist_ok=True)
+    (home / "config" / "token").write_text(TOKEN)
+    record = DaemonRecord(
+        pid=os.getpid(),
+        host="127.0.0.1",
+        port=port,
+        version="99.0",
+        protocol=wire.PROTOCOL_VERSION,
+        started=0.0,
+    )
+    write_record(home / "state" / "daemon.json", record)
+
+
 async def answer_at_once(daemon: ScriptedDaemon, socket: ServerConnection, request: Any) -> None:
     """One delta, the first line, the end."""
     text = daemon.text
@@ -199,8 +204,9 @@ class RpcFailure(Exception):
 class Editor:
     """The bridge as a process, and our end of its pipes."""
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, home: Path) -> None:
         self.process = process
+        self.home = home
         self.notifications: list[dict[str, Any]] = []
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._ids = itertools.count(1000)
@@ -218,7 +224,7 @@ class Editor:
             env=environment,
             limit=2**26,
         )
-        return cls(process)
+        return cls(process, home)
 
     async def initialize(self, **params: Any) -> dict[str, Any]:
         inline = {"textDocument": {"inlineCompletion": {}}}

@@ -1,6 +1,7 @@
 """How the bridge starts and ends, loses the daemon and finds it again, and bears bad input."""
 
 import asyncio
+import contextlib
 import json
 import os
 
@@ -92,6 +93,28 @@ async def test_the_end_of_input_while_a_completion_runs_ends_the_bridge(daemon, 
     editor.process.stdin.close()
     assert await editor.gone(limit_s=5) == 1
     answer.cancel()
+
+
+async def test_the_end_of_input_ends_the_bridge_while_it_waits_for_a_daemon(lsp, start_editor):
+    waiting = asyncio.Event()
+
+    async def trickle(reader, writer):
+        waiting.set()
+        writer.write(b"HTTP/1.1 200 OK\r\n")
+        with contextlib.suppress(ConnectionError):
+            while True:  # so that no timeout of the client helps
+                writer.write(b"X-More: to come\r\n")
+                await writer.drain()
+                await asyncio.sleep(0.1)
+
+    server = await asyncio.start_server(trickle, "127.0.0.1", 0)
+    async with server:
+        editor = await start_editor()
+        lsp.write_daemon_record(editor.home, server.sockets[0].getsockname()[1])
+        await editor.initialize()
+        await waiting.wait()
+        editor.process.stdin.close()
+        assert await editor.gone(limit_s=5) == 1
 
 
 @pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="needs Linux's pidfd_open")

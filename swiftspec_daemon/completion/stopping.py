@@ -5,8 +5,8 @@ shown is only ever extended. Does no I/O; knows no tokens, engine or clock.
 
 Rules: the bytes up to the cursor are left out; blank lines at the beginning are dropped; the text
 ends before a code fence, before a line that is there already after the cursor, before what it says
-over and over, and after `max_lines`; what repeats the rest of the line is cut off, and white space
-at the end.
+over and over, before the next block of the file, and after `max_lines`; what repeats the rest of
+the line is cut off, and white space at the end.
 """
 
 from __future__ import annotations
@@ -133,6 +133,9 @@ class Suggestion:
         if self._is_fence():
             self._end_before_line("The model would only add a block of text.")
             return
+        if begins and self._leaves_the_block():
+            self._end_before_line("The model would only begin something new.")
+            return
         for length in range(max(checked, _TAIL), len(self._partial) + 1):
             if _repeats_itself(self._partial[:length]):
                 self._partial = self._partial[:length]
@@ -176,6 +179,18 @@ class Suggestion:
 
     def _is_fence(self) -> bool:
         return self._fences and self._at_line_start() and self._partial.lstrip().startswith(_FENCE)
+
+    def _leaves_the_block(self) -> bool:
+        """After a blank line, the current line is less indented than the line of the cursor, or is
+        back at the margin: what begins here is not what the user is at."""
+        if not self._lines or self._lines[-1].strip() or not self._has_text():
+            return False
+        whole = [self._around.line_before + self._lines[0], *self._lines[1:]]
+        if self._dropped_lines:
+            whole[0] = self._lines[0]
+        depths = [_depth(line) for line in whole if line.strip()]
+        depth = _depth(self._partial)
+        return depth < depths[0] or (depth == 0 and max(depths) > 0)
 
     def _at_line_start(self) -> bool:
         """The current line is whole, not the rest of one that has text before the cursor."""
@@ -254,6 +269,11 @@ def _without_indentation(line: str, typed: str) -> str:
     text = line.lstrip()
     blanks = line[: len(line) - len(text)]
     return line[len(typed) :] if blanks.startswith(typed) else text
+
+
+def _depth(line: str) -> int:
+    """Columns of indentation."""
+    return len(line.expandtabs(4)) - len(line.expandtabs(4).lstrip())
 
 
 def _repeats_itself(line: str) -> bool:

@@ -201,6 +201,26 @@ def test_closing_brackets_at_different_depths_are_no_repetition():
 # --- what is there already ----------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("before", "answer", "text"),
+    [
+        # less indented than the cursor's line, after a blank line: the next block
+        ("        x = 1", "\n        y = 2\n\n    def g(self):", "\n        y = 2"),
+        ("\t\tx := 1", "\n\t\ty := 2\n\n\tfunc()", "\n\t\ty := 2"),
+        # back at the margin after an indented line
+        ("def f():", "\n    return 1\n\n\ndef g():", "\n    return 1"),
+        ("", "def f():\n    return 1\n\ndef g():", "def f():\n    return 1"),
+        # not after a blank line: the block's own end
+        ("    x = 1;", "\n}\n", "\n}"),
+        # as deep as the cursor's line: it goes on
+        ("    x = 1", "\n\n    y = 2\n", "\n\n    y = 2"),
+        ("import os", "\n\nimport sys\n", "\n\nimport sys"),
+    ],
+)
+def test_the_next_block_of_the_file_is_not_suggested(before, answer, text):
+    assert text_of(answer, before=before) == text
+
+
 def test_the_rest_of_the_line_is_not_repeated():
     # Qwen3-Coder, Codestral and DeepSeek say the suffix again.
     assert text_of("{ person: string }) {", before="f(", after=") {") == "{ person: string }"

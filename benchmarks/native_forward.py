@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 import numpy.typing as npt
+
 from swiftspec_daemon.kernels.native import packing
 from swiftspec_daemon.kernels.native.choose import OpenModel, open_model
 from swiftspec_daemon.kernels.native.library import describe

@@ -3,12 +3,12 @@
 import contextlib
 
 import pytest
-from swiftspec_daemon.kernels.native.library import LibraryUnavailable, load
 
 from swiftspec_daemon.engine.client import EngineClient
 from swiftspec_daemon.engine.config import WorkerConfig
 from swiftspec_daemon.engine.loading import open_model
 from swiftspec_daemon.engine.messages import Finished, Generate, Priority, Tokens
+from swiftspec_daemon.kernels.native.library import LibraryUnavailable, load
 from swiftspec_daemon.models import catalog, no_progress
 from swiftspec_daemon.speculation.sampling import SamplingParameters, pick
 

@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 import pytest
+
 from swiftspec_daemon.kernels.native import build, packing
 from swiftspec_daemon.kernels.native.library import load
 from swiftspec_daemon.kernels.native.model import NativeModel

@@ -6,6 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+
 from swiftspec_daemon.kernels.native.library import load
 
 

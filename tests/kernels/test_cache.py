@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from swiftspec_daemon.kernels.native.model import CacheFull
 
 

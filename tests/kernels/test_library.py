@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
 from swiftspec_daemon.kernels.native import build, choose, library
 from swiftspec_daemon.kernels.native.library import LibraryUnavailable
 from swiftspec_daemon.kernels.native.reference import ReferenceModel

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from swiftspec_daemon.kernels.native import packing
 from swiftspec_daemon.kernels.native.shape import NativeShape
 

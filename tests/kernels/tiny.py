@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from swiftspec_daemon.kernels.native.choose import open_model
 
 from swiftspec_daemon.engine.backends import native
+from swiftspec_daemon.kernels.native.choose import open_model
 from swiftspec_daemon.models import rope
 from swiftspec_daemon.models.spec import ModelSpec, RopeSpec
 

@@ -26,7 +26,7 @@ from swiftspec_daemon.completion.stopping import Suggestion
 from swiftspec_daemon.completion.tokenizer import Tokenizer
 from swiftspec_daemon.documents import Document
 from swiftspec_daemon.engine.interface import Engine
-from swiftspec_daemon.engine.messages import Finished, Generate, Tokens
+from swiftspec_daemon.engine.messages import Finished, Generate, Priority, Tokens
 from swiftspec_daemon.errors import EngineError, SwiftSpecError
 from swiftspec_daemon.protocol.messages import DoneReason
 from swiftspec_daemon.settings import Settings
@@ -137,6 +137,10 @@ class CompletionService:
     ) -> Completed:
         if not snapshot.before.strip():
             message = "There is no text before the cursor to go on from."
+            return completion.completed("empty", message=message)
+        automatic = limits.priority == Priority.AUTOMATIC
+        if snapshot.around.inside_word or (automatic and snapshot.around.before_code):
+            message = "There is code to the right of the cursor, which the model does not see."
             return completion.completed("empty", message=message)
         # In this order: an engine that fetches its model first makes the tokenizer's files appear.
         context = (await self._engine.ready()).context

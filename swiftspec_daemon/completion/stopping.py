@@ -12,6 +12,7 @@ the line is cut off, and white space at the end.
 from __future__ import annotations
 
 import codecs
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -21,6 +22,8 @@ End = Literal["stop", "lines"]
 """stop: as if the model had ended here; lines: as many lines as wanted."""
 
 _FENCE = "```"
+_WORD = re.compile(r"\w")
+_CLOSING_REST = re.compile(r"""[\s)\]}>"'`;,:]*(\{\s*)?""")
 _MOST_BLANK_LINES = 2
 """At the beginning of a suggestion, after a line that has text."""
 _LONGEST_BLOCK = 4
@@ -46,6 +49,16 @@ class Surroundings:
     def inside_line(self) -> bool:
         """There is text to the right of the cursor."""
         return bool(self.line_after.strip())
+
+    @property
+    def inside_word(self) -> bool:
+        """The cursor has word characters on both sides."""
+        return bool(_WORD.match(self.line_before[-1:]) and _WORD.match(self.line_after))
+
+    @property
+    def before_code(self) -> bool:
+        """There is more to the right of the cursor than what closes an expression or a line."""
+        return _CLOSING_REST.fullmatch(self.line_after) is None
 
 
 class Suggestion:
@@ -131,10 +144,10 @@ class Suggestion:
         if begins and self._dropped_lines and not self._lines:
             self._partial = _without_indentation(self._partial, self._around.line_before)
         if self._is_fence():
-            self._end_before_line("The model would only add a block of text.")
+            self._end_before_line("The model would go on in prose, not in code.")
             return
         if begins and self._leaves_the_block():
-            self._end_before_line("The model would only begin something new.")
+            self._end_before_line("The model would only begin something new below.")
             return
         for length in range(max(checked, _TAIL), len(self._partial) + 1):
             if _repeats_itself(self._partial[:length]):

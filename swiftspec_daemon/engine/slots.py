@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 _WORTHWHILE_PREFIX = 16
 """A shorter common prefix (BOS, a template's head) is no reason to take an ownerless slot."""
 _SAME_TEXT = 0.875
-"""The part of another sequence's KV that must be common before its slot is taken."""
+"""The part of another sequence's prompt that must be common before its slot is taken."""
 
 
 @dataclass(slots=True)
@@ -30,6 +30,8 @@ class Slot:
 
     index: int
     tokens: list[int] = field(default_factory=list)
+    prompt: int = 0
+    """Tokens of the last request's prompt; what follows them in `tokens` was generated."""
     sequence: str = ""
     holder: int | None = None
     """The request that uses it, running or suspended."""
@@ -66,6 +68,7 @@ class Slots:
         robbed = slot.holder
         cached = min(common_prefix(slot.tokens, tokens), len(tokens) - 1)
         del slot.tokens[cached:]
+        slot.prompt = len(tokens)
         slot.sequence = sequence
         slot.holder = holder
         self._touch(slot)
@@ -104,7 +107,8 @@ class Slots:
     @staticmethod
     def _may_be_shared(slot: Slot, prefix: int) -> bool:
         if slot.sequence:
-            return prefix >= _WORTHWHILE_PREFIX and prefix >= _SAME_TEXT * len(slot.tokens)
+            held = min(slot.prompt, len(slot.tokens))
+            return prefix >= _WORTHWHILE_PREFIX and prefix >= _SAME_TEXT * held
         return prefix >= _WORTHWHILE_PREFIX or 0 < prefix == len(slot.tokens)
 
 

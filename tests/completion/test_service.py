@@ -185,3 +185,28 @@ async def test_senseless_options_leave_the_running_completion_alone(options):
     assert service.running == 1
     running.cancel()
     assert (await events_of(running))[-1].reason == "cancelled"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "automatic", "invoked"),
+    [
+        ("foo(", ")", True, True),
+        ("foo(", "):  ", True, True),
+        ("if (x", ") {", True, True),
+        ("x = ", "", True, True),
+        ("x = ", " + 1", False, True),
+        ("", "@dataclass", False, True),
+        ("lo", "ad(self):", False, False),
+        ("éa", "ß", False, False),
+    ],
+)
+@pytest.mark.parametrize("trigger", ["automatic", "invoked"])
+async def test_code_to_the_right_of_the_cursor(before, after, automatic, invoked, trigger):
+    service, engine = make(answer("a"))
+    document = Document("pass\n" + before + after)
+    options = CompletionOptions(trigger=trigger)
+    completion = service.complete(document, 5 + len(before), options, sequence="s")
+    last = (await events_of(completion))[-1]
+    asked = {"automatic": automatic, "invoked": invoked}[trigger]
+    assert len(engine.requests) == asked
+    assert (last.reason == "empty" and "right of the cursor" in last.message) != asked

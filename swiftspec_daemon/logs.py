@@ -6,6 +6,8 @@ ids and times are logged.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
 import os
 import sys
@@ -16,6 +18,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 from swiftspec_daemon import paths
+from swiftspec_daemon.errors import DaemonAlreadyRunning
 from swiftspec_daemon.settings import LogSettings
 
 _FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
@@ -33,6 +36,21 @@ def daemon_log() -> Path:
 def daemon_stderr() -> Path:
     """What a daemon in the background writes to standard error: how a start failed, crashes."""
     return paths.log_dir() / "daemon.stderr.log"
+
+
+def forget_failed_starts() -> None:
+    """Empty what failed starts have left: a daemon has started well."""
+    with contextlib.suppress(OSError):  # not there, or Windows, where somebody reads it
+        os.truncate(daemon_stderr(), 0)
+
+
+def last_failure(lines: int = 5) -> list[str]:
+    """Why the last start in the background failed, for people; [] if it didn't.
+
+    A daemon that found another one running did not fail.
+    """
+    told = (_told(line) for line in tail(daemon_stderr(), lines))
+    return [line for line in told if line]
 
 
 def command_log() -> Path:
@@ -100,6 +118,17 @@ def follow(
     finally:
         if stream is not None:
             stream.close()
+
+
+def _told(line: str) -> str:
+    """A line of a failed start's output; what is JSON for the client, as a sentence."""
+    try:
+        failure = json.loads(line)
+        if failure["code"] == DaemonAlreadyRunning.code:
+            return ""
+        return f"error: {failure['message']} {failure.get('hint', '')}".rstrip()
+    except (ValueError, KeyError, TypeError):
+        return line
 
 
 class _PrivateRotatingHandler(RotatingFileHandler):

@@ -1,7 +1,7 @@
 """Every setting of the project, once: defaults < settings.toml < environment < flags.
 
 The environment spells `server.port` as SWIFTSPEC_SERVER__PORT. Values are checked by msgspec;
-an error names the setting and where it came from. Knows nothing of what the settings are used for.
+`settings_problems` says what is wrong with one. Knows nothing of what the settings are used for.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def load_with_sources(
         if value is not None:
             _merge(values, source, _nest(dotted, value), f"flag for {dotted}")
     named = {where.removeprefix("$."): origin for where, origin in source.items()}
-    return _convert(values, source), named
+    return _convert(values, named), named
 
 
 def schema() -> dict[str, Any]:
@@ -153,14 +153,10 @@ def _merge(
         source[where] = name
 
 
-def _convert(values: dict[str, Any], source: dict[str, str]) -> Settings:
+def _convert(values: dict[str, Any], origins: dict[str, str]) -> Settings:
     try:
         return msgspec.convert(values, Settings, strict=False)
     except msgspec.ValidationError as error:
-        text = str(error)
-        detail, _, where = text.partition(" - at `")
-        where = where.rstrip("`")
-        setting = where.removeprefix("$.")
-        origin = source.get(where, "the settings")
-        subject = f"Setting {setting} ({origin}): " if setting and setting != "$" else ""
-        raise SettingsError(f"{subject}{detail}.", "See `swiftspec doctor`.") from None
+        from swiftspec_daemon.settings_problems import explain
+
+        raise explain(error, values, origins, Settings) from None

@@ -92,3 +92,21 @@ def test_following_sees_new_lines_across_a_rotation(tmp_path):
     done.set()
     thread.join()
     assert seen == ["append", "rotate"]
+
+
+def test_a_failed_start_is_told_in_sentences_and_forgotten_after_a_good_one():
+    logs.forget_failed_starts()
+    assert logs.last_failure() == []
+    logs.daemon_stderr().write_text(
+        '{"code": "port_in_use", "message": "Port 1 is in use.", "hint": "Choose another."}\n'
+        '{"code": "daemon_already_running", "message": "One runs.", "hint": ""}\n'
+        "Fatal Python error\n"
+        "{no JSON\n"
+    )
+    assert logs.last_failure() == [
+        "error: Port 1 is in use. Choose another.",
+        "Fatal Python error",
+        "{no JSON",
+    ]
+    logs.forget_failed_starts()
+    assert logs.last_failure() == []

@@ -53,6 +53,7 @@ def complete(
     """Complete a file at a place, streaming the text as it comes.
 
     The file itself is not changed. A file that is not UTF-8 is read as Latin-1, with a note.
+    Standard output gets the text and one newline; the text exactly as it is comes with --json.
 
     Example: [bold]swiftspec complete main.py:10:5[/]
     """
@@ -96,7 +97,7 @@ async def _complete(
     if as_json:
         write_json(_as_json(target, position, source, done))
     elif timings and done.timings is not None:
-        note(describe(done.timings, done.reason))
+        note(describe(done.timings))
 
 
 async def _stream(
@@ -126,7 +127,7 @@ async def _stream(
                 write_text(event.text)
             elif isinstance(event, Done):
                 done = event
-    if not quiet and sys.stdout.isatty():
+    if not quiet and (done.reason != "error" or completion.text):
         write_text("\n")
     if done.reason == "error":
         raise error_for(done.code, done.message, done.hint)
@@ -168,20 +169,15 @@ class _Waiting:
             self._line.stop()
 
 
-def describe(timings: Timings, reason: str) -> str:
-    """One line for people: how long what took."""
+def describe(timings: Timings) -> str:
+    """One line for people: how long it took, how much text was read."""
     parts = []
     if timings.first_line_ms is not None:
         parts.append(f"first line {timings.first_line_ms:.0f} ms")
-    parts.append(f"total {timings.total_ms:.0f} ms")
-    if timings.decode_ms > 0:
-        speed = 1000 * timings.new_tokens / timings.decode_ms
-        parts.append(f"{timings.new_tokens} tokens at {speed:.0f} tokens/s")
-    else:
-        parts.append(f"{timings.new_tokens} tokens")
-    parts.append(f"prefill {timings.prefill_ms:.0f} ms")
-    parts.append(f"{timings.cached_tokens} of {timings.prompt_tokens} prompt tokens cached")
-    parts.append(f"ended by {reason}")
+    seconds = timings.total_ms / 1000
+    speed = f" ({timings.new_tokens / seconds:.0f}/s)" if seconds > 0 else ""
+    parts.append(f"{timings.new_tokens} tokens in {seconds:.1f} s{speed}")
+    parts.append(f"prompt {timings.prompt_tokens} tokens, {timings.cached_tokens} cached")
     return " · ".join(parts)
 
 

@@ -56,8 +56,11 @@ def serve(
     from swiftspec_daemon import settings
     from swiftspec_daemon.cli.foreground import ServeObserver
     from swiftspec_daemon.server import run
+    from swiftspec_daemon.server.tokenizers import check_model
 
-    raise typer.Exit(run.serve(settings.load(flags, file=settings_file), ServeObserver()))
+    loaded = settings.load(flags, file=settings_file)
+    check_model(loaded.model.target)
+    raise typer.Exit(run.serve(loaded, ServeObserver()))
 
 
 def status(
@@ -70,11 +73,12 @@ def status(
     from swiftspec_daemon.client import discovery
     from swiftspec_daemon.errors import DaemonNotRunning
 
-    endpoint = discovery.find()
-    if endpoint is None:
+    try:
+        endpoint = discovery.require()
+    except DaemonNotRunning:
         if as_json:
             write_json({"running": False})
-        raise DaemonNotRunning("No daemon is running.", "Start one with `swiftspec serve`.")
+        raise
     answer = asyncio.run(ask_status(endpoint))
     if as_json:
         fields = {name: getattr(answer, name) for name in answer.__struct_fields__}
@@ -96,7 +100,7 @@ def stop(
     from swiftspec_daemon.client import discovery
     from swiftspec_daemon.errors import SwiftSpecError
 
-    endpoint = discovery.require()
+    endpoint = discovery.require(hint="")
     discovery.request_shutdown(endpoint, when_idle=when_idle)
     if not discovery.wait_gone(endpoint, timeout):
         raise SwiftSpecError(
@@ -163,8 +167,9 @@ def _serve_in_background(flags: dict[str, Any], settings_file: Path | None) -> N
     from swiftspec_daemon.cli.console import output
     from swiftspec_daemon.client import discovery
     from swiftspec_daemon.errors import DaemonAlreadyRunning
+    from swiftspec_daemon.server.tokenizers import check_model
 
-    settings.load(flags, file=settings_file)  # an error here is plainer than one from the child
+    loaded = settings.load(flags, file=settings_file)
     running = discovery.find()
     if running is not None and not discovery.is_older(running.version, _version()):
         raise DaemonAlreadyRunning(
@@ -172,6 +177,7 @@ def _serve_in_background(flags: dict[str, Any], settings_file: Path | None) -> N
             f"version {running.version}.",
             "Use it, or end it with `swiftspec stop`.",
         )
+    check_model(loaded.model.target)
     endpoint = discovery.ensure_running(flags, settings_file=settings_file)
     output().print(f"Daemon {endpoint.pid} is serving on {endpoint.address}")
 

@@ -96,13 +96,21 @@ class ServeObserver(Observer):
     def __init__(self) -> None:
         self._console = messages()
         self._loading = LoadingDisplay(self._console)
+        self._early: list[EngineStatus] | None = []
+        """Steps of loading that came before the address was said; None once it was."""
 
     async def serving(self, endpoint: Endpoint) -> bool:
         say_serving(self._console, endpoint)
+        early, self._early = self._early or [], None
+        for status in early:
+            self._loading.show(status)
         return False
 
     def engine_changed(self, status: EngineStatus) -> None:
-        self._loading.show(status)
+        if self._early is not None:
+            self._early.append(status)
+        else:
+            self._loading.show(status)
 
     def ended(self) -> None:
         self._loading.close()

@@ -23,10 +23,10 @@ def logs(
         note(f"There is nothing in {file} yet.")
     for line in shown:
         write_text(line + "\n")
-    last_words = files.tail(files.daemon_stderr(), 5)
-    if last_words and not follow:
-        note(f"{files.daemon_stderr()} ends with:")
-        for line in last_words:
+    failure = files.last_failure()
+    if failure and not follow:
+        note("The last start in the background failed:")
+        for line in failure:
             note(line)
     if follow:
         for line in files.follow(file):

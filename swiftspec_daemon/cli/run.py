@@ -41,10 +41,12 @@ def run(
     from swiftspec_daemon.cli.daemon import setting_flags
     from swiftspec_daemon.client import discovery
     from swiftspec_daemon.server import run as daemon
+    from swiftspec_daemon.server.tokenizers import check_model
 
     loaded = settings.load(setting_flags(port=port, model=model, assignments=set_ or []))
     running = discovery.find()
     if running is None:
+        check_model(loaded.model.target)
         raise typer.Exit(daemon.serve(loaded, _observer(once=once)))
     messages().print(
         f"A daemon is already running (pid {running.pid}, port {running.port}); it completes this:"
@@ -68,16 +70,18 @@ async def show_sample(url: str, token: str) -> None:
         write_text(text, style="dim")
         position = Position(len(lines) - 1, len(lines[-1]))
         completion = await client.complete(_URI, position, trigger="invoked")
-        async for event in completion:
-            if isinstance(event, Delta):
-                write_text(event.text, style="bold green")
-            elif isinstance(event, Done):
-                done = event
-    write_text("\n")
+        try:
+            async for event in completion:
+                if isinstance(event, Delta):
+                    write_text(event.text, style="bold green")
+                elif isinstance(event, Done):
+                    done = event
+        finally:  # also when Ctrl-C ends it in the middle of a line
+            write_text("\n")
     if done.reason == "error":
         raise error_for(done.code, done.message, done.hint)
     if done.timings is not None:
-        messages().print(describe(done.timings, done.reason), style="cyan")
+        messages().print(describe(done.timings), style="cyan")
 
 
 def sample_text() -> str:

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from swiftspec_daemon import __version__, paths
+from swiftspec_daemon import __version__, paths, settings
 from swiftspec_daemon.client.failures import error_for
 from swiftspec_daemon.errors import (
     DaemonAlreadyRunning,
@@ -46,11 +46,15 @@ def find() -> Endpoint | None:
     return record.endpoint(read_token())
 
 
-def require() -> Endpoint:
-    """The running daemon. Raises DaemonNotRunning."""
+def require(hint: str = "Start one with `swiftspec serve`.") -> Endpoint:
+    """The running daemon.
+
+    Raises DaemonNotRunning with the hint, or SettingsError where settings keep it from starting.
+    """
     endpoint = find()
     if endpoint is None:
-        raise DaemonNotRunning("No daemon is running.", "Start one with `swiftspec serve`.")
+        settings.load()
+        raise DaemonNotRunning("No daemon is running.", hint)
     return endpoint
 
 
@@ -236,7 +240,8 @@ def _spawn(arguments: list[str], errors: Path) -> subprocess.Popen[bytes]:
 def _start_failure(errors: Path, begin: int, code: int) -> SwiftSpecError:
     """The error that the child wrote in its last line as JSON, or a general one."""
     with errors.open("rb") as stream:
-        stream.seek(begin)
+        # the file is emptied when a daemon starts well, maybe another one than ours
+        stream.seek(min(begin, errors.stat().st_size))
         lines = stream.read().splitlines()
     for line in reversed(lines):
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -73,12 +74,7 @@ def resolve(name: str) -> ResolvedModel:
         return _gguf(name, path)
     if is_hub_name(name) and (hub_dir() / name).is_dir():
         return _folder(name, hub_dir() / name)
-    there = ", ".join(list_models()) or "none yet"
-    example = name if is_hub_name(name) else "ORG/NAME"
-    raise ModelNotFound(
-        f"There is no model {name} (models that are there: {there}).",
-        f"Name a folder or a GGUF file, or fetch it: `swiftspec models fetch {example}`.",
-    )
+    raise _not_found(name, path)
 
 
 def is_hub_name(name: str) -> bool:
@@ -211,6 +207,30 @@ def _existing(name: str) -> Path | None:
         return path if name and path.exists() else None
     except (OSError, RuntimeError, ValueError):  # too long, an unknown ~user, a NUL
         return None
+
+
+def _not_found(name: str, path: Path | None) -> ModelNotFound:
+    """What to do next depends on whether a path was meant, or a name on the hub."""
+    if path is not None:
+        return ModelNotFound(
+            f"{name} is neither a folder nor a GGUF file.",
+            "Name a folder of the hub's format, or a file that ends in .gguf.",
+        )
+    there = ", ".join(list_models()) or "none yet"
+    if is_hub_name(name) and not name.endswith(".gguf"):
+        return ModelNotFound(
+            f"There is no model {name} (models that are there: {there}).",
+            f"Fetch it: `swiftspec models fetch {name}`; or name a folder or a GGUF file.",
+        )
+    if name.startswith(("~", ".")) or name.endswith(".gguf") or "/" in name or os.sep in name:
+        return ModelNotFound(
+            f"There is no file or folder {name}.",
+            f"Check the path, or name a model that is there ({there}).",
+        )
+    return ModelNotFound(
+        f"There is no model {name} (models that are there: {there}).",
+        "Name one of them, a folder or a GGUF file, or fetch one: `swiftspec models fetch`.",
+    )
 
 
 def _gguf(name: str, path: Path) -> ResolvedModel:

@@ -90,6 +90,7 @@ class _Daemon:
                 host, port = listener.getsockname()[:2]
                 endpoint = one.publish(host, port).endpoint(self._token)
                 _log.info("serving on %s", endpoint.address)
+                logs.forget_failed_starts()
                 await self._engine.start()
                 await self._observe(endpoint, serving)
             await serving
@@ -101,9 +102,14 @@ class _Daemon:
         return self._web.exit_status
 
     async def _observe(self, endpoint: Endpoint, serving: asyncio.Task[None]) -> None:
-        """Let the observer use the daemon; its wish or its failure ends the daemon."""
+        """Let the observer use the daemon; its wish or its failure ends the daemon.
+
+        What it does ends at once when the daemon is told to end.
+        """
         observing = asyncio.create_task(self._observer.serving(endpoint), name="observer")
-        await asyncio.wait([observing, serving], return_when=asyncio.FIRST_COMPLETED)
+        ending = asyncio.create_task(self._web.ending(), name="ending")
+        await asyncio.wait([observing, ending, serving], return_when=asyncio.FIRST_COMPLETED)
+        ending.cancel()
         if not observing.done():
             observing.cancel()
             await asyncio.wait([observing])

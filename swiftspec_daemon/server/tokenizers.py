@@ -1,10 +1,10 @@
-"""Finds the tokenizer that belongs to the model in the settings. Knows no prompt and no engine."""
+"""Finds the model in the settings and the tokenizer that belongs to it. Knows no prompt."""
 
 from __future__ import annotations
 
 from swiftspec_daemon.completion.tokenizer import Tokenizer
 from swiftspec_daemon.engine import toy
-from swiftspec_daemon.models import catalog
+from swiftspec_daemon.models import catalog, default
 
 
 def load_tokenizer(target: str) -> Tokenizer:
@@ -12,6 +12,17 @@ def load_tokenizer(target: str) -> Tokenizer:
     if target.startswith(toy.PREFIX):
         return ToyTokenizer(toy.parse(target).vocab)
     return catalog.open_tokenizer(catalog.resolve(target))
+
+
+def check_model(target: str) -> None:
+    """See that the model's files are there, or are the default one's, which are fetched.
+
+    Blocking, well below a second. Raises ModelError, or UsageError for a toy model's options.
+    """
+    if target.startswith(toy.PREFIX):
+        toy.parse(target)
+    elif target != default.NAME or default.is_there():
+        catalog.resolve(target)
 
 
 class ToyTokenizer:

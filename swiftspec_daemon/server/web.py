@@ -61,6 +61,7 @@ class WebServer(uvicorn.Server):
         self._stopping: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listening = asyncio.Event()
+        self._ending = asyncio.Event()
 
     async def run_on(self, listener: socket.socket) -> None:
         """Serve until the end."""
@@ -71,10 +72,16 @@ class WebServer(uvicorn.Server):
         """Wait until connections are accepted."""
         await self._listening.wait()
 
+    async def ending(self) -> None:
+        """Wait until it is told to end, other than when it is idle."""
+        await self._ending.wait()
+
     def stop(self, *, when_idle: bool = False) -> None:
         """End soon, or, `when_idle`, as soon as no completion runs. May be called again."""
         if self._stopping is not None:
             self._stopping.cancel()
+        if not when_idle:
+            self._ending.set()
         self._stopping = asyncio.ensure_future(self._drain(None if when_idle else DRAIN_S))
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

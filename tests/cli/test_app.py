@@ -180,6 +180,7 @@ def test_doctor_finds_what_is_wrong_and_says_how_to_mend_it(swiftspec):
     assert "chmod 600" in done.stdout
     problems = json.loads(swiftspec("doctor", "--json").stdout)["problems"]
     assert all(problem["what"] and problem["cure"] for problem in problems)
+    assert not any("swiftspec doctor" in problem["cure"] for problem in problems)
 
 
 def test_the_sample_ends_where_the_cursor_stands():

@@ -3,12 +3,16 @@
 import json
 import os
 import pty
+import re
 import signal
+import subprocess
 import sys
 
 import pytest
 
 from swiftspec_daemon.cli import app
+from swiftspec_daemon.cli.complete import describe
+from swiftspec_daemon.protocol.messages import Timings
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
@@ -107,7 +111,7 @@ def test_large_files_are_answered(files, daemon):
         assert "reason" in json.loads(done.stdout)
 
 
-def test_piped_text_is_the_completion_and_nothing_else(files, daemon):
+def test_piped_text_is_the_completion_one_newline_and_nothing_else(files, daemon):
     # the toy model has nothing to say at every second place
     for number in range(40):
         (files.folder / "a.py").write_text(f"def f():\n    return {number}")
@@ -116,7 +120,7 @@ def test_piped_text_is_the_completion_and_nothing_else(files, daemon):
             break
     assert expected
     done = files("complete", "a.py")
-    assert (done.returncode, done.stdout, done.stderr) == (0, expected, "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, expected + "\n", "")
 
 
 def test_nothing_to_suggest_is_no_error(files, daemon):
@@ -127,11 +131,41 @@ def test_nothing_to_suggest_is_no_error(files, daemon):
         assert "Nothing to suggest here" in done.stderr
 
 
-def test_timings_on_request(files, daemon):
-    done = files("complete", "good.py:2:11", "--max-tokens", "4", "--timings")
-    assert "total" in done.stderr
-    assert "ms" in done.stderr
-    assert "\x1b" not in done.stderr
+def test_timings_on_request_are_a_line_of_their_own(files, daemon):
+    both = files.start(
+        "complete", "good.py:2:11", "--max-tokens", "4", "--timings", stderr=subprocess.STDOUT
+    )
+    shown = both.communicate(timeout=60)[0].decode()
+    assert both.returncode == 0
+    last = shown.splitlines()[-1]
+    assert re.fullmatch(
+        r"(first line \d+ ms · )?\d+ tokens in \d+\.\d s \(\d+/s\) · "
+        r"prompt \d+ tokens, \d+ cached",
+        last,
+    )
+    assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("first", [None, 12345.6])
+def test_the_line_of_timings_fits_a_terminal(first):
+    timings = Timings(
+        first_line_ms=first,
+        total_ms=123_456.7,
+        prompt_tokens=12345,
+        cached_tokens=12345,
+        new_tokens=1234,
+    )
+    expected = "1234 tokens in 123.5 s (10/s) · prompt 12345 tokens, 12345 cached"
+    line = describe(timings)
+    assert line == (f"first line {first:.0f} ms · {expected}" if first else expected)
+    assert len(line) <= 90
+
+
+def test_the_usual_line_of_timings_has_80_columns_at_most():
+    timings = Timings(
+        first_line_ms=309, total_ms=1184, prompt_tokens=1536, cached_tokens=1077, new_tokens=45
+    )
+    assert len(describe(timings)) <= 80
 
 
 def on_terminal(files, *arguments) -> bytes:
@@ -166,7 +200,7 @@ def test_on_a_terminal_the_line_comes_first_and_the_time_last(files):
     shown = on_terminal(files, "complete", "a.py")
     assert b"loading" in shown or b"reading" in shown
     assert f"    return {number}\x1b[0m{text}".encode() in shown
-    assert b"prompt tokens cached" in shown.splitlines()[-1]
+    assert b" cached" in shown.splitlines()[-1]
 
 
 def test_no_daemon_and_none_wanted(files):

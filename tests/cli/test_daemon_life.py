@@ -44,12 +44,13 @@ def test_status_for_people_and_for_programs(swiftspec, daemon):
     assert status["model"]["state"] in ("loading", "ready")
 
 
-@pytest.mark.parametrize("command", ["status", "stop"])
-def test_without_a_daemon(swiftspec, command):
+@pytest.mark.parametrize(
+    ("command", "hint"), [("status", "Start one with `swiftspec serve`.\n"), ("stop", "")]
+)
+def test_without_a_daemon(swiftspec, command, hint):
     done = swiftspec(command)
     assert done.returncode == 3
-    assert "error: No daemon is running." in done.stderr
-    assert "swiftspec serve" in done.stderr
+    assert done.stderr == f"error: No daemon is running.\n{hint}"
     assert not (swiftspec.home / "state" / "daemon.json").exists()
 
 
@@ -124,6 +125,77 @@ def test_wrong_settings_are_named(swiftspec, arguments, word):
     assert done.returncode == 2
     assert word in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [["serve"], ["serve", "--background"], ["run"]], ids=" ".join)
+@pytest.mark.parametrize(
+    ("model", "message", "hint"),
+    [
+        ("/nonexist", "There is no file or folder /nonexist.", "Check the path"),
+        ("./nonexist.gguf", "There is no file or folder ./nonexist.gguf.", "Check the path"),
+        ("some/model", "There is no model some/model", "swiftspec models fetch some/model"),
+        ("notes.txt", "notes.txt is neither a folder nor a GGUF file.", "ends in .gguf"),
+    ],
+)
+def test_a_model_that_is_not_there_is_told_before_anything_starts(
+    swiftspec, command, model, message, hint
+):
+    (swiftspec.folder / "notes.txt").write_text("no model")
+    done = swiftspec(*command, "--model", model)
+    assert done.returncode == 7
+    first, second = done.stderr.splitlines()
+    assert first.startswith("error: ")
+    assert message in first
+    assert hint in second
+    assert ("models fetch" in second) == (model == "some/model")
+    assert swiftspec.record is None
+    assert not (swiftspec.home / "log" / "daemon.log").exists()
+
+
+def test_where_it_serves_is_said_before_the_steps_of_loading(swiftspec):
+    swiftspec.settings["model.target"] = "toy:load_ms=300"
+    daemon = swiftspec.start("serve")
+    lines = [daemon.stderr.readline().decode()]
+    while "is ready" not in lines[-1]:
+        assert lines[-1], lines
+        lines.append(daemon.stderr.readline().decode())
+    assert "serving on" in lines[0]
+    assert all(line.startswith("model") for line in lines[1:])
+    daemon.terminate()
+    daemon.communicate(timeout=60)
+
+
+def test_a_start_that_failed_is_in_the_logs_until_one_succeeds(swiftspec):
+    (swiftspec.folder / "a.py").write_text("x = ")
+    assert swiftspec("logs").stderr.startswith("There is nothing in ")
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        swiftspec.settings["server.port"] = str(other.getsockname()[1])
+        assert swiftspec("complete", "a.py").returncode == 5
+        shown = swiftspec("logs").stderr
+    assert "The last start in the background failed:\nerror: Port " in shown
+    assert "{" not in shown
+    swiftspec.settings["server.port"] = "0"
+    assert swiftspec("complete", "a.py", "--max-tokens", "2").returncode == 0
+    assert swiftspec("logs").stderr == ""
+    assert swiftspec("stop").returncode == 0
+
+
+@pytest.mark.parametrize(
+    "command", [["status"], ["stop"], ["run"], ["serve"], ["complete", "a.py"]], ids=" ".join
+)
+def test_settings_that_keep_a_daemon_from_starting_are_named(swiftspec, command):
+    (swiftspec.folder / "a.py").write_text("x = ")
+    file = swiftspec.home / "config" / "settings.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text("[completion]\nmax_tokns = 3\n")
+    done = swiftspec(*command)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[0] == (
+        f"error: There is no setting completion.max_tokns (in {file}); "
+        "did you mean completion.max_tokens?"
+    )
 
 
 def test_background_returns_once_it_accepts_connections(swiftspec):

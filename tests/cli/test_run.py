@@ -1,14 +1,23 @@
 """`swiftspec run`: the sample before the user's eyes; the example of the client."""
 
+import asyncio
+import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from swiftspec_daemon import settings
+from swiftspec_daemon.cli.foreground import SampleObserver
 from swiftspec_daemon.cli.run import sample_text
+from swiftspec_daemon.client import AsyncClient, Position
+from swiftspec_daemon.server import run as daemon
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "complete.py"
+posix = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 
 
 @pytest.fixture
@@ -29,7 +38,7 @@ def test_the_default_model_completes_the_sample_and_ends(real):
     written = done.stdout.removeprefix(sample_text())
     assert "counts[word]" in written
     timings = done.stderr.splitlines()[-1]
-    for word in ("first line", "total", "tokens/s", "prefill", "prompt tokens cached"):
+    for word in ("first line", " tokens in ", "/s)", "prompt ", " cached"):
         assert word in timings
     assert "\x1b" not in done.stdout + done.stderr
     assert real.record is None
@@ -49,6 +58,53 @@ def test_the_example_completes_a_file(real):
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(" a + b")
     assert real("stop").returncode == 0
+
+
+@posix
+def test_ctrl_c_ends_the_sample_in_the_middle_and_the_daemon_with_it(swiftspec, monkeypatch, capfd):
+    # three tokens, which would still come in the time that running completions have
+    swiftspec.settings["model.target"] = "toy:step_ms=500"
+    swiftspec.enter(monkeypatch)
+    ended = []
+
+    async def show(url: str, token: str) -> None:
+        async with AsyncClient.connect(url=url, token=token) as client:
+            await client.open("a", "x = ")
+            completion = await client.complete("a", Position(0, 4), max_tokens=3)
+            os.kill(os.getpid(), signal.SIGINT)
+            try:
+                await completion.result()
+            except asyncio.CancelledError:
+                ended.append("sample")
+                raise
+
+    observer = SampleObserver(show, once=False)
+    assert daemon.serve(settings.load(), observer) == 0
+    assert ended == ["sample"]
+    errors = capfd.readouterr().err
+    assert "is ready" in errors
+    assert "serving on" not in errors
+    assert swiftspec.record is None
+
+
+@posix
+@pytest.mark.parametrize("own", [True, False], ids=["own daemon", "running daemon"])
+def test_ctrl_c_ends_it_while_the_model_loads(swiftspec, wait, own):
+    swiftspec.settings["model.target"] = "toy:load_ms=60000"
+    if not own:
+        assert swiftspec("serve", "--background").returncode == 0
+    running = swiftspec.start("run")
+    swiftspec.wait_record()
+    if not own:
+        wait(lambda: json.loads(swiftspec("status", "--json").stdout)["documents"] == 1)
+    running.send_signal(signal.SIGINT)
+    output, errors = running.communicate(timeout=60)
+    assert running.returncode == (0 if own else 130)
+    assert output.decode() == ("" if own else sample_text() + "\n")
+    for word in (b"serving on", b"cached", b"error", b"Traceback"):
+        assert word not in errors
+    if not own:
+        assert swiftspec("stop").returncode == 0
 
 
 def test_it_goes_on_serving_and_a_second_run_uses_it(swiftspec, wait):

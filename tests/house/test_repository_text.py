@@ -119,6 +119,11 @@ def test_links_lead_somewhere():
                 assert ((ROOT / name).parent / target).exists(), f"{name} links to {target}"
 
 
+def test_the_readme_fits_100_columns():
+    wide = [line for line in TEXTS["README.md"].splitlines() if len(line) > 100]
+    assert wide == []
+
+
 def test_documented_make_targets_exist():
     targets = set(re.findall(r"^([a-z]+):", TEXTS["Makefile"], re.MULTILINE))
     for name, text in TEXTS.items():

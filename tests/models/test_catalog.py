@@ -89,8 +89,18 @@ def test_unknown_names_say_what_is_there(name: str, folder: Path) -> None:
     shutil.copytree(folder, catalog.hub_dir() / "org" / "tiny")
     with pytest.raises(ModelNotFound) as caught:
         catalog.resolve(name)
-    assert "org/tiny" in caught.value.message
-    assert "swiftspec models fetch" in caught.value.hint
+    assert "org/tiny" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [("none", False), ("org/none", False), ("/no/folder", True), ("./x", True), ("x.gguf", True)],
+)
+def test_the_hint_fits_a_path_or_a_name(name: str, path: bool) -> None:
+    with pytest.raises(ModelNotFound) as caught:
+        catalog.resolve(name)
+    assert ("file or folder" in caught.value.message) == path
+    assert ("models fetch" in caught.value.hint) == (not path)
 
 
 def test_the_default_model_before_it_is_fetched() -> None:

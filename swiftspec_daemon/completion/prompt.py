@@ -1,7 +1,9 @@
 """From the text before the cursor to the token ids that a model continues, with token healing.
 
 The layout is the prefix alone: right for every model, and all there is for models without
-fill-in-the-middle tokens. Knows no engine and no document beyond its snapshot.
+fill-in-the-middle tokens. Where the vocabulary has StarCoder's `<file_sep>` the file's name goes
+before it, as in that model's data: without it a model of the SmolLM2 family often takes the first
+lines of a new file for prose. Knows no engine and no document beyond its snapshot.
 
 Token healing: a prompt that ends inside a word or in white space ends at a token border that the
 model has rarely seen, and is continued badly. So white space at the end, and the last token where
@@ -12,7 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from swiftspec_daemon.completion.snapshot import Snapshot
+from swiftspec_daemon.completion.snapshot import Snapshot, plain
 from swiftspec_daemon.completion.tokenizer import CachedEncoder, Tokenizer
 
 CHARACTERS_PER_TOKEN = 2
@@ -53,17 +55,18 @@ class PromptBuilder:
         room = budget - 1
         size = CHARACTERS_PER_TOKEN * room
         window = snapshot.window(size)
-        prompt = self._prompt(window)
+        head = self._head(snapshot.name)
+        prompt = self._prompt(window, head)
         density = len(prompt.ids) / max(1, len(window))
         if len(prompt.ids) <= budget and (snapshot.cursor <= size or size * density <= room):
             return prompt
         # By density, not by what fits: a window that fits by chance would move at the next key.
         while size * density > room and size > _SMALLEST_WINDOW:
             size //= 2
-        prompt = self._prompt(snapshot.window(size))
+        prompt = self._prompt(snapshot.window(size), head)
         while len(prompt.ids) > budget and size > _SMALLEST_WINDOW:
             size //= 2
-            prompt = self._prompt(snapshot.window(size))
+            prompt = self._prompt(snapshot.window(size), head)
         return Prompt(prompt.ids[-budget:], prompt.required, prompt.healing_tokens)
 
     def cheap(self, snapshot: Snapshot, budget: int) -> bool:
@@ -71,7 +74,14 @@ class PromptBuilder:
         window = snapshot.window(CHARACTERS_PER_TOKEN * (budget - 1))
         return self._encoder.cheap(_kept(window))
 
-    def _prompt(self, window: str) -> Prompt:
+    def _head(self, name: str) -> list[int]:
+        """What stands before the text: BOS where the model wants it, and the file's name."""
+        separator = self._tokenizer.special_id("<file_sep>")
+        if separator is None or not name:
+            return self._start
+        return [*self._start, separator, *self._tokenizer.encode(plain(name) + "\n", space=False)]
+
+    def _prompt(self, window: str, head: list[int]) -> Prompt:
         kept = _kept(window)
         blanks = window[len(kept) :]
         ids = self._encoder.encode(kept)
@@ -85,7 +95,7 @@ class PromptBuilder:
         healing_tokens = 0
         if required:
             healing_tokens = 2 + len(self._tokenizer.encode(blanks, space=False))
-        return Prompt(self._started(ids), required, healing_tokens)
+        return Prompt(self._started(ids, head), required, healing_tokens)
 
     def _may_be_part(self, kept: str, blanks: str) -> bool:
         """The last token of `kept` may be the beginning of a longer one."""
@@ -93,9 +103,9 @@ class PromptBuilder:
             return True
         return self._encoder.joins_line_ends and not kept[-1].isalnum()
 
-    def _started(self, ids: list[int]) -> list[int]:
-        if ids or self._start:
-            return self._start + ids
+    def _started(self, ids: list[int], head: list[int]) -> list[int]:
+        if ids or head:
+            return head + ids
         tokenizer = self._tokenizer
         border = tokenizer.special_id("<|endoftext|>")
         if border is None:

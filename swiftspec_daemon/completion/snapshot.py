@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
 
 from swiftspec_daemon.completion.stopping import Surroundings
 from swiftspec_daemon.documents import Document
 
 _AFTER = 4096
 """Code points after the cursor that are looked at."""
+_LONGEST_NAME = 100
 _LINE_END = re.compile("\r\n|\n|\r")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -28,6 +30,8 @@ class Snapshot:
     around: Surroundings
     eol: str
     language: str
+    name: str
+    """The file's name without its folder; empty if the document has none."""
 
     @property
     def cursor(self) -> int:
@@ -46,7 +50,8 @@ class Snapshot:
             line_after=line_after,
             next_line=next(filter(str.strip, below), ""),
         )
-        return cls(before, start, around, document.eol, document.language)
+        name = _file_name(document.uri)
+        return cls(before, start, around, document.eol, document.language, name)
 
     def window(self, size: int) -> str:
         """Text before the cursor, about half of `size` code points to all of it, for a model.
@@ -62,6 +67,14 @@ class Snapshot:
         # From one before, so that a start that is a line's start stays.
         line_end = _LINE_END.search(self.before, max(0, start - 1), start + step // 2)
         return plain(self.before[line_end.end() if line_end else start :])
+
+
+def _file_name(uri: str) -> str:
+    try:
+        name = unquote(urlsplit(uri).path).rpartition("/")[2]
+    except ValueError:  # not a URI
+        return ""
+    return name if "." in name and len(name) <= _LONGEST_NAME and name.isprintable() else ""
 
 
 def plain(text: str) -> str:

@@ -25,6 +25,28 @@ def build(text, offset=None, *, budget=1000, **options):
     return tokenizer.decode(prompt.ids), prompt
 
 
+@pytest.mark.parametrize(
+    ("uri", "head"),
+    [
+        ("file:///home/me/a%20b.py", "a b.py\n"),
+        ("file:///home/me/Makefile", ""),
+        ("untitled:Untitled-1", ""),
+        ("file:///a%0Ab.py", ""),
+        ("file://[broken/x.py", ""),
+        ("", ""),
+    ],
+)
+def test_the_files_name_stands_before_the_text_where_there_is_a_separator(uri, head):
+    snapshot = Snapshot.take(Document("def f():", uri=uri), 8, 100)
+    for file_sep in (True, False):
+        tokenizer = FakeTokenizer(file_sep=file_sep)
+        ids = PromptBuilder(tokenizer).build(snapshot, 100).ids
+        expected = [FIM, *head.encode()] if head and file_sep else []
+        assert ids[: len(expected)] == expected
+        assert (FIM in ids) == bool(expected)
+        assert tokenizer.decode(ids).endswith("def f()")
+
+
 # --- snapshots ----------------------------------------------------------------------------------
 
 

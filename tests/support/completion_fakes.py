@@ -19,13 +19,14 @@ _PIECES = re.compile("|".join(map(re.escape, _LONGEST_FIRST)))
 class FakeTokenizer:
     """Ids 0 to 255 are bytes, then three special tokens, then `WORDS`, matched greedily."""
 
-    def __init__(self, *, add_bos=False, bos_id=BOS, words=True):
+    def __init__(self, *, add_bos=False, bos_id=BOS, words=True, file_sep=False):
         self.bos_id = bos_id
         self.add_bos = add_bos
         self.eos_ids = (EOS,)
         self.encoded = 0
         """Characters encoded so far."""
         self._words = words
+        self._special = {"<|fim_middle|>": FIM} | ({"<file_sep>": FIM} if file_sep else {})
 
     def encode(self, text, *, space=True):
         self.encoded += len(text)
@@ -45,7 +46,7 @@ class FakeTokenizer:
         return BOS <= token_id < _FIRST_WORD
 
     def special_id(self, text):
-        return {"<|fim_middle|>": FIM}.get(text)
+        return self._special.get(text)
 
     def decode(self, ids):
         return b"".join(map(self.token_bytes, ids)).decode("utf-8", "replace")

@@ -145,6 +145,8 @@ class Bridge:
     ) -> AsyncIterator[tuple[Completion, Delta | FirstLine | Done]]:
         """What arrives for a request; nothing if the daemon or the document is not there.
 
+        Waits for a connection that is being made; nothing if the text was edited meanwhile.
+
         Supersedes the document's earlier request. Raises CancelledError, which the editor sees as
         "request cancelled", if another client supersedes this one.
         """
@@ -155,9 +157,10 @@ class Bridge:
         task = asyncio.current_task()
         assert task is not None
         self._running[request.uri] = task
+        edition = document.edition
         try:
             client = await self._link.ready()
-            if client is not None:
+            if client is not None and document.edition == edition:
                 async for pair in self._asked(client, document, request):
                     yield pair
         except SwiftSpecError as error:

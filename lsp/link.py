@@ -1,7 +1,9 @@
 """The bridge's connection to the daemon, kept up.
 
 Reconnects by itself with growing pauses; starts a daemon at the first connection, and later when
-a completion is wanted. Knows nothing of the editor's protocol; what is sent is `mirror.py`'s.
+a completion is wanted. Whoever wants one while a connection is being made waits for it; in an
+outage that is known already there is no waiting. Knows nothing of the editor's protocol; what is
+sent is `mirror.py`'s.
 """
 
 from __future__ import annotations
@@ -30,8 +32,9 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 5.0
 _STABLE_S = 10.0
 """A connection that lasts this long makes the pauses short again."""
-_FIRST_CONNECTION_S = 2.0
-"""How long the first request waits for the first connection."""
+_LONGEST_WAIT_S = 90.0
+"""How long a request waits for a connection that is being made: a daemon may have to be started
+for it, whose start has a limit of its own."""
 
 StatusCallback = Callable[[BridgeStatus], None]
 
@@ -46,7 +49,10 @@ class DaemonLink:
         self._on_status = on_status
         self._may_start = start_daemon
         self._wanted = asyncio.Event()
-        self._tried = asyncio.Event()
+        self._settled = asyncio.Event()
+        """Set while it is known whether there is a connection; not while one is being made."""
+        self._dormant = False
+        """Whether the daemon is away, and none was started since none was wanted."""
         self.status = status.CONNECTING
         self.generation = 0
         """How many connections there have been; ids of an earlier one mean nothing to this."""
@@ -59,6 +65,10 @@ class DaemonLink:
             try:
                 client = await self._connect(client_name, encoding, start=start)
             except (SwiftSpecError, OSError) as error:
+                if self._may_start and not start and self._wanted.is_set():
+                    self._begin()
+                    start = True  # somebody waits
+                    continue
                 self._failed(error)
             except Exception as error:  # the bridge must not stay silent for ever
                 _log.exception("the connection failed in a way that it should not")
@@ -69,17 +79,22 @@ class DaemonLink:
                 if time.monotonic() - begin > _STABLE_S:
                     pause = _FIRST_PAUSE_S
                 self._lost(client)
+            self._dormant = self._may_start and not start and self._settled.is_set()
             start = await self._pause(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     async def ready(self) -> AsyncClient | None:
-        """The connection, or None while there is none: at once, but for the first connection."""
+        """The connection; waits for one that is being made, and returns None in an outage.
+
+        An outage begins when an attempt fails, and ends with the next connection.
+        """
         if self._mirror.client is None:
+            if self._dormant:
+                self._begin()
             self._wanted.set()
-            if not self._tried.is_set():
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(_FIRST_CONNECTION_S):
-                        await self._tried.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_LONGEST_WAIT_S):
+                    await self._settled.wait()
         return self._mirror.client
 
     async def close(self) -> None:
@@ -105,7 +120,7 @@ class DaemonLink:
         await self._mirror.attach(client)
         self.generation += 1
         self._wanted.clear()
-        self._tried.set()
+        self._settled.set()
         await client.on_status(self._on_daemon_status)
         return client
 
@@ -113,24 +128,34 @@ class DaemonLink:
         """Wait before the next attempt; returns whether that one may start a daemon.
 
         Only if a completion was wanted meanwhile: a daemon that the user has stopped stays
-        stopped until then.
+        stopped until then. That one ends the pause, unless starting has just failed.
         """
-        await asyncio.sleep(seconds * random.uniform(0.75, 1.25))  # not all bridges at once
+        seconds *= random.uniform(0.75, 1.25)  # not all bridges at once
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await (self._wanted.wait() if self._dormant else asyncio.sleep(seconds))
+        self._dormant = False
         wanted = self._wanted.is_set()
         self._wanted.clear()
         return self._may_start and wanted
 
+    def _begin(self) -> None:
+        """An attempt that requests wait for is about to be made."""
+        self._dormant = False
+        self._settled.clear()
+        self._set_status(status.CONNECTING)
+
     def _failed(self, error: Exception) -> None:
         self._mirror.detach()
         self._set_status(status.unreachable(error))
-        self._tried.set()
+        self._settled.set()
 
     def _lost(self, client: AsyncClient) -> None:
         reasons: list[SwiftSpecError | None] = []
         client.on_close(reasons.append)  # at once, since it has ended
         self._mirror.detach(refused=isinstance(reasons[0], ProtocolError))
         _log.info("the connection to the daemon is lost: %s", reasons[0])
-        self._set_status(status.CONNECTING)
+        self._begin()
 
     def _on_daemon_status(self, message: Status) -> None:
         self._set_status(status.of_daemon(message))

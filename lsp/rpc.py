@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 import cattrs
 from lsprotocol.types import CancelParams
+from pygls.exceptions import JsonRpcException
 from pygls.io_ import StdinAsyncReader, StdoutWriter, run_async
 from pygls.protocol import JsonRPCProtocol
 from pygls.protocol.json_rpc import (
@@ -32,10 +33,25 @@ _MAX_HEADER_BYTES = 64 * 1024
 
 Handler = Callable[[Any], Any]
 """Takes the parameters; a coroutine function can be cancelled by the client."""
+Guard = Callable[[str], JsonRpcException | None]
+"""Says why a method may not be called now; None if it may."""
 
 
 class _Protocol(JsonRPCProtocol):
     """pygls's dispatcher over plain JSON parameters."""
+
+    guard: Guard | None = None
+
+    def _handle_request(self, msg_id: int | str, method_name: str, params: Any) -> None:
+        refusal = self.guard(method_name) if self.guard is not None else None
+        if refusal is not None:
+            self._send_response(msg_id, None, refusal.to_response_error())
+        else:
+            super()._handle_request(msg_id, method_name, params)
+
+    def _handle_notification(self, method_name: str, params: Any) -> None:
+        if self.guard is None or self.guard(method_name) is None:
+            super()._handle_notification(method_name, params)
 
     def structure_message(self, data: dict[str, Any]) -> Any:
         """A message object for a JSON-RPC message; any other JSON object as it is.
@@ -59,6 +75,8 @@ class _Protocol(JsonRPCProtocol):
 class RpcServer(JsonRPCServer):
     """One JSON-RPC peer on the process's standard input and output."""
 
+    protocol: _Protocol
+
     def __init__(self) -> None:
         super().__init__(_Protocol, cattrs.Converter)
         self._stop = threading.Event()
@@ -67,6 +85,10 @@ class RpcServer(JsonRPCServer):
     def handle(self, method: str, handler: Handler) -> None:
         """Answer `method` (a request or a notification) by `handler`."""
         self.protocol.fm.add_builtin_feature(method, handler)
+
+    def set_guard(self, guard: Guard) -> None:
+        """Ask `guard` before each message: a request is answered by its error, else skipped."""
+        self.protocol.guard = guard
 
     def notify(self, method: str, params: Any) -> None:
         """Send a notification."""

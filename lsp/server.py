@@ -16,6 +16,12 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from pygls.exceptions import (
+    JsonRpcException,
+    JsonRpcInvalidRequest,
+    JsonRpcServerNotInitialized,
+)
+
 from . import params
 from .bridge import Bridge
 from .capabilities import initialize_result
@@ -51,6 +57,7 @@ class BridgeProcess:
         self._server = RpcServer()
         self._start_daemon = start_daemon
         self._bridge: Bridge | None = None
+        self._initialized = False
         self._shut_down = False
 
     async def run(self) -> int:
@@ -65,6 +72,7 @@ class BridgeProcess:
             "exit": self._exit,
         }.items():
             self._server.handle(method, handler)
+        self._server.set_guard(self._refusal)
         await self._server.serve()
         try:
             async with asyncio.timeout(_CLOSE_S):
@@ -74,12 +82,25 @@ class BridgeProcess:
         return 0 if self._shut_down else 1
 
     def _initialize(self, given: Any) -> dict[str, Any]:
+        self._initialized = True
         client = params.client(given)
         if self._bridge is not None:
             self._bridge.start(client)
         if client.process_id is not None:
             self._end_with(client.process_id)
         return initialize_result(client)
+
+    def _refusal(self, method: str) -> JsonRpcException | None:
+        """The protocol's order of calls: `initialize` first and once, after `shutdown` `exit`."""
+        if method == "exit":
+            return None
+        if self._shut_down:
+            return JsonRpcInvalidRequest("The server has been shut down.")
+        if not self._initialized and method != "initialize":
+            return JsonRpcServerNotInitialized("The first request must be initialize.")
+        if self._initialized and method == "initialize":
+            return JsonRpcInvalidRequest("The server is initialized already.")
+        return None
 
     def _shutdown(self, _given: Any) -> None:
         self._shut_down = True

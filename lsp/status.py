@@ -22,6 +22,8 @@ class BridgeStatus:
     reason: str = ""
     """Why there may be no completions, for people; empty when all is well."""
     hint: str = ""
+    progress: float | None = None
+    """How much of the model has been loaded, 0 to 1; None if it is not being loaded."""
     model: str = ""
     daemon: str = ""
     """Version of the daemon."""
@@ -29,7 +31,10 @@ class BridgeStatus:
     def to_json(self) -> dict[str, Any]:
         """The members that say something."""
         members = {name: getattr(self, name) for name in ("reason", "hint", "model", "daemon")}
-        return {"state": self.state, **{name: text for name, text in members.items() if text}}
+        said: dict[str, Any] = {name: text for name, text in members.items() if text}
+        if self.progress is not None:
+            said["progress"] = round(self.progress, 3)
+        return {"state": self.state, **said}
 
     @property
     def is_trouble(self) -> bool:
@@ -50,12 +55,13 @@ def unreachable(error: Exception) -> BridgeStatus:
 def of_daemon(status: Status) -> BridgeStatus:
     """The state of the daemon's model, in words."""
     model = status.model
-    reason = model.message
+    reason, progress = model.message, None
     if model.state == "loading":
+        progress = model.fraction
         phase = f" ({model.phase})" if model.phase else ""
         reason = f"loading {model.name}{phase}: {model.fraction * 100:.0f} %"
     elif model.state == "unloaded" and not reason:
         reason = f"{model.name} is unloaded; the next key loads it"
     elif model.state == "ready":
         reason = ""
-    return BridgeStatus(model.state, reason, model.hint, model.name, status.version)
+    return BridgeStatus(model.state, reason, model.hint, progress, model.name, status.version)

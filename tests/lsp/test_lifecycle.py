@@ -59,6 +59,49 @@ async def test_odd_initialize_params_do_no_harm(start_editor, params):
     assert result["capabilities"]["positionEncoding"] == "utf-16"
 
 
+# --- the order of calls -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "method",
+    ["textDocument/inlineCompletion", "swiftspec/status", "shutdown", "workspace/executeCommand"],
+)
+async def test_requests_before_initialize_are_refused(start_editor, lsp, method):
+    editor = await start_editor()
+    editor.open(URI, "skipped")
+    with pytest.raises(lsp.RpcFailure) as failure:
+        await editor.request(method, {})
+    assert failure.value.code == -32002
+    assert (await editor.initialize())["serverInfo"]["name"] == "swiftspec"
+    answer = await editor.request("swiftspec/complete", lsp.at(URI, 0, 0))
+    assert answer["message"] == "the document is not open"
+
+
+async def test_initialize_comes_once(editor, lsp):
+    with pytest.raises(lsp.RpcFailure) as failure:
+        await editor.request("initialize", {"capabilities": {}})
+    assert failure.value.code == -32600
+    assert (await editor.request("swiftspec/status", None))["state"] == "ready"
+
+
+@pytest.mark.parametrize(
+    "method", ["textDocument/inlineCompletion", "swiftspec/status", "shutdown", "initialize"]
+)
+async def test_requests_after_shutdown_are_refused(editor, lsp, method):
+    await editor.request("shutdown", None)
+    with pytest.raises(lsp.RpcFailure) as failure:
+        await editor.request(method, {})
+    assert failure.value.code == -32600
+    editor.notify("exit", None)
+    assert await editor.gone() == 0
+
+
+async def test_exit_before_initialize_ends_with_1(start_editor):
+    editor = await start_editor()
+    editor.notify("exit", None)
+    assert await editor.gone() == 1
+
+
 # --- the end ------------------------------------------------------------------------------------
 
 

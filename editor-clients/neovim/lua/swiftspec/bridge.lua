@@ -8,6 +8,9 @@ local M = {}
 -- What the daemon last said of itself: { state = "ready", reason = "…" }.
 M.status = { state = "connecting" }
 
+-- Called when a request that had no answer may have one now. Set by suggestion.lua.
+M.on_ready = function() end
+
 -- Called with the parameters of each `swiftspec/delta`. Set by suggestion.lua.
 M.on_delta = function() end
 
@@ -15,12 +18,26 @@ local RESTART_MS = 5000
 local last_start = -RESTART_MS
 local said_missing = false
 
+--- States in which the daemon takes requests; it answers them once its model is loaded.
+local taking = { ready = true, loading = true }
+
+--- Take in what the daemon says of itself.
+local function set_status(status)
+  local before = M.status.state
+  M.status = status
+  vim.cmd.redrawstatus({ bang = true }) -- for those who show it there
+  local back = status.state == "unloaded" and (before == "connecting" or before == "unreachable")
+  if status.state ~= before and (taking[status.state] or back) then
+    M.on_ready()
+  end
+end
+
 local handlers = {
   ["swiftspec/delta"] = function(_, params)
     M.on_delta(params)
   end,
   ["swiftspec/didChangeStatus"] = function(_, params)
-    M.status = params
+    set_status(params)
   end,
 }
 
@@ -75,6 +92,12 @@ function M.attach(bufnr)
     handlers = handlers,
     -- Ghost text is ours; a second copy in the completion menu would only disturb.
     init_options = { plainCompletion = false },
+    on_attach = function()
+      M.on_ready() -- keys may have come before the server was there
+    end,
+    on_exit = vim.schedule_wrap(function()
+      set_status({ state = "connecting" })
+    end),
   }, {
     bufnr = bufnr,
     -- One server for all buffers, whatever their projects.

@@ -7,6 +7,26 @@ M.namespace = vim.api.nvim_create_namespace("swiftspec")
 local MARK = 1
 local HIGHLIGHT = "SwiftspecGhost"
 
+--- A grey of the terminal's palette, whatever its background is.
+local function terminal_grey()
+  local colors = tonumber(vim.api.nvim_eval("&t_Co")) or 256
+  return colors >= 256 and 244 or colors >= 16 and 8 or 4
+end
+
+--- Define the highlight group, unless the user or the colour scheme does. Each time, since a colour
+--- scheme clears it.
+local function set_highlight()
+  local like = vim.api.nvim_get_hl(0, { name = "NonText", link = false })
+  if like.ctermfg then
+    vim.api.nvim_set_hl(0, HIGHLIGHT, { link = "NonText", default = true })
+    return
+  end
+  -- Neovim's own scheme gives NonText no colour outside 'termguicolors'.
+  like.default = true
+  like.ctermfg = terminal_grey()
+  vim.api.nvim_set_hl(0, HIGHLIGHT, like)
+end
+
 --- Virtual text does not expand tabs itself.
 --- @param text string one line
 --- @param column integer display column that it starts at, from 0
@@ -33,7 +53,7 @@ end
 --- @param col integer bytes from 0
 --- @param text string with "\n" between lines
 function M.show(bufnr, row, col, text)
-  vim.api.nvim_set_hl(0, HIGHLIGHT, { link = "NonText", default = true })
+  set_highlight()
   local tabstop = vim.bo[bufnr].tabstop
   local lines = vim.split(text, "\n", { plain = true })
   local before = vim.api.nvim_buf_get_text(bufnr, row, 0, row, col, {})[1]

@@ -113,6 +113,17 @@ function M.enable(on, bufnr)
   end
 end
 
+--- What the daemon is doing, in a few words for a status line; "" where there are no suggestions.
+function M.statusline()
+  if not suggestion.enabled or not suggestion.wanted(vim.api.nvim_get_current_buf()) then
+    return ""
+  end
+  local status = bridge.status
+  local percent = status.progress and ("%d%%"):format(100 * status.progress)
+  local state = status.state == "unreachable" and "not reachable" or status.state
+  return table.concat({ "swiftspec:", state, percent }, " ")
+end
+
 --- Say in one line what the daemon is doing, and why there may be no suggestions.
 function M.status()
   local bufnr = vim.api.nvim_get_current_buf()

@@ -18,6 +18,8 @@ local M = {}
 --   shown, accepted   what has been told as feedback
 local current = nil
 local next_token = 0
+-- Whether the user wants none until the next key.
+local dismissed = false
 local timer = nil
 
 --- The cursor, from 0.
@@ -180,8 +182,16 @@ bridge.on_delta = function(delta)
   paint(s)
 end
 
+bridge.on_ready = function()
+  local bufnr = vim.api.nvim_get_current_buf()
+  if not current and not dismissed and in_insert_mode() and M.wanted(bufnr) then
+    ask_soon()
+  end
+end
+
 --- Something was typed, or the cursor was moved.
 function M.update()
+  dismissed = false
   local bufnr = vim.api.nvim_get_current_buf()
   if not M.wanted(bufnr) then
     drop()
@@ -204,6 +214,7 @@ end
 
 --- Show nothing more until the next key.
 function M.dismiss()
+  dismissed = true
   if timer then
     timer:stop()
   end

@@ -1,7 +1,6 @@
 """Our plugin in a real Neovim, against a daemon that follows a script: each detail on its own."""
 
 import asyncio
-import shutil
 
 import pytest
 
@@ -260,7 +259,7 @@ def test_the_daemon_may_restart(session, daemon, scripted):
     assert daemon.seen[-1][1] == "one\ntwo"
 
 
-def test_status_health_and_help(session, plugin):
+def test_status_and_health(session):
     session.until(
         lambda: session.lua('return require("swiftspec").status()') == "ready · scripted",
         "the status never was ready",
@@ -269,11 +268,6 @@ def test_status_health_and_help(session, plugin):
     report = "\n".join(session.lines)
     assert "daemon: ready" in report
     assert "ERROR" not in report
-    copy = session.folder / "help"
-    shutil.copytree(plugin.doc, copy / "doc")  # so that no tags file is left in the repository
-    session.nvim.command(f"set runtimepath+={copy} | helptags {copy / 'doc'}")
-    session.nvim.command("help swiftspec-options")
-    assert any("*swiftspec-options*" in line for line in session.lines)
 
 
 def test_a_missing_program_is_told_once(any_neovim, start_neovim, plugin):

@@ -270,6 +270,7 @@ async def test_the_state_of_the_model_is_told_with_its_reason(daemon, editor):
     await daemon.announce()
     told = await editor.status_is("loading")
     assert told["reason"] == "loading m (weights): 62 %"
+    assert told["progress"] == 0.62
     assert await editor.request("swiftspec/status", None) == told
 
     daemon.model = wire.ModelStatus(

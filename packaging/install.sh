@@ -14,15 +14,24 @@ fail() {
   exit 1
 }
 
-# One line of the terminal that says what pip is doing; nothing where the output is a file.
+# What pip is doing: one changing line of a terminal; elsewhere a line for each of its steps.
 show_progress() {
-  local line
+  local line step last=
   while IFS= read -r line; do
     echo "$line" >>"$log"
     case $line in
-      *Collecting* | *Downloading* | *Building* | *Installing*)
-        [ ! -t 1 ] || printf '\r\033[K  %.76s' "${line#"${line%%[! ]*}"}" ;;
+      *Collecting* | *Downloading*) step='fetching packages' ;;
+      *Building*swiftspec* | *'Building editable'*) step='building the native kernels' ;;
+      *'Installing collected'*) step='installing packages' ;;
+      *Building* | *Installing*) step=$last ;;
+      *) continue ;;
     esac
+    if [ -t 1 ]; then
+      printf '\r\033[K  %.76s' "${line#"${line%%[! ]*}"}"
+    elif [ "$step" != "$last" ]; then
+      echo "  $step"
+    fi
+    last=$step
   done
   [ ! -t 1 ] || printf '\r\033[K'
 }
@@ -58,7 +67,12 @@ if [ ! -x "$venv/bin/python" ]; then
   "$python" -m venv "$venv"
 fi
 
-echo "Installing swiftspec-daemon${extra:+ [$extra]}: packages from PyPI, then the native kernels"
+case $extra in
+  test | dev) duration='several minutes, with torch' ;;
+  *) duration='about a minute' ;;
+esac
+echo "Installing swiftspec-daemon${extra:+ [$extra]}: packages from PyPI, then the native kernels" \
+  "($duration)"
 : >"$log"
 "$venv/bin/python" -m pip install --disable-pip-version-check --no-input \
   --editable ".${extra:+[$extra]}" 2>&1 | show_progress ||

@@ -26,15 +26,6 @@ _PATHS: dict[str, Callable[[], Path]] = {
     "models": paths.models_dir,
 }
 
-_FIM_TOKENS = {
-    "Qwen": ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
-    "StarCoder": ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
-    "DeepSeek": ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),
-    "CodeLlama": ("▁<PRE>", "▁<SUF>", "▁<MID>"),
-    "Mistral": ("[PREFIX]", "[SUFFIX]"),
-    "Seed-Coder": ("<[fim-prefix]>", "<[fim-suffix]>", "<[fim-middle]>"),
-}
-
 
 def look_at_settings(report: Report) -> Settings:
     """Every setting in force and where it comes from. Defaults, if they cannot be read."""
@@ -159,12 +150,12 @@ def look_at_model(report: Report, loaded: Settings) -> None:
 
 def describe_template(special_tokens: Mapping[str, int]) -> str:
     """How prompts are laid out for a vocabulary."""
-    for kind, tokens in _FIM_TOKENS.items():
-        if all(token in special_tokens for token in tokens):
-            return (
-                f"prefix with token healing (the vocabulary has {kind} fill-in-the-middle tokens)"
-            )
-    return "prefix with token healing (the vocabulary has no fill-in-the-middle tokens)"
+    from swiftspec_daemon.models import fill_in
+
+    family = fill_in.fill_in_family(special_tokens)
+    return (
+        f"prefix with token healing (the vocabulary has {family or 'no'} fill-in-the-middle tokens)"
+    )
 
 
 def _look_at_port(report: Report, loaded: Settings) -> None:

@@ -164,6 +164,7 @@ def _facts_rows(facts: Facts) -> Iterator[tuple[str, str]]:
     yield "starts with", facts.bos or "nothing"
     yield "ends with", _tokens(facts.ends)
     yield "fill-in tokens", _tokens(facts.fill_in)
+    yield "repository tokens", _tokens(facts.repository)
     if facts.int8_bytes and facts.kv_bytes_per_position:
         yield (
             "memory, about",

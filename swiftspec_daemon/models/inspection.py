@@ -10,23 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from swiftspec_daemon.errors import ModelError
-from swiftspec_daemon.models import Progress, catalog, default, no_progress
+from swiftspec_daemon.models import Progress, catalog, default, fill_in, no_progress
 from swiftspec_daemon.models.gguf_format import GGUFFile
 from swiftspec_daemon.models.spec import ModelSpec
 from swiftspec_daemon.models.tokenizer import Tokenizer
 from swiftspec_daemon.models.weights import SafetensorsWeights
 
-_FILL_IN_MARKS = (
-    "fim",
-    "prefix",
-    "suffix",
-    "middle",
-    "<pre>",
-    "<suf>",
-    "<mid>",
-    "file_sep",
-    "repo",
-)
 _SAMPLE = "def f(x):\n\treturn [x, 'é', \"🎉\"]  # 12345\r\n"
 
 
@@ -54,7 +43,9 @@ class Facts:
     ends: dict[str, int]
     """Tokens that end a text."""
     fill_in: dict[str, int]
-    """Special tokens for fill-in-the-middle and repository prompts."""
+    """Special tokens for fill-in-the-middle prompts; none where the set is not whole."""
+    repository: dict[str, int]
+    """Special tokens for prompts of several files."""
     int8_bytes: int | None
     """Estimate: the weights at one byte each."""
     kv_bytes_per_position: int | None
@@ -91,7 +82,8 @@ def inspect(model: catalog.ResolvedModel) -> Facts:
         vocab_size=tokenizer.vocab_size if tokenizer else None,
         bos=_bos(tokenizer) if tokenizer else None,
         ends=_named(tokenizer, tokenizer.eos_ids) if tokenizer else {},
-        fill_in=_fill_in(tokenizer) if tokenizer else {},
+        fill_in=fill_in.fill_in_tokens(tokenizer.special_tokens) if tokenizer else {},
+        repository=fill_in.repository_tokens(tokenizer.special_tokens) if tokenizer else {},
         int8_bytes=spec.parameters if spec else None,
         kv_bytes_per_position=8 * spec.layers * spec.kv_heads * spec.head_dim if spec else None,
     )
@@ -164,11 +156,3 @@ def _bos(tokenizer: Tokenizer) -> str | None:
 def _named(tokenizer: Tokenizer, ids: tuple[int, ...]) -> dict[str, int]:
     texts = {token_id: text for text, token_id in tokenizer.special_tokens.items()}
     return {texts.get(token_id, f"(token {token_id})"): token_id for token_id in ids}
-
-
-def _fill_in(tokenizer: Tokenizer) -> dict[str, int]:
-    return {
-        text: token_id
-        for text, token_id in tokenizer.special_tokens.items()
-        if any(mark in text.lower() for mark in _FILL_IN_MARKS)
-    }

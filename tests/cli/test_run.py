@@ -60,6 +60,38 @@ def test_the_example_completes_a_file(real):
     assert real("stop").returncode == 0
 
 
+def test_the_example_is_in_the_docs_as_it_is():
+    page = (EXAMPLE.parents[1] / "docs" / "howto" / "client.md").read_text("utf-8")
+    assert f"```python\n{EXAMPLE.read_text('utf-8')}```" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "usage: python complete.py FILE"),
+        (["missing.py"], "missing.py cannot be read: "),
+        (["binary.py"], "binary.py cannot be read: "),
+        (["good.py"], "error: There is no model no-such/model"),
+    ],
+)
+def test_the_example_answers_failures_in_one_sentence(swiftspec, arguments, sentence):
+    swiftspec.settings["model.target"] = "no-such/model"
+    (swiftspec.folder / "binary.py").write_bytes(b"\xff\xfe\x00")
+    (swiftspec.folder / "good.py").write_text("x = ")
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLE), *arguments],
+        env=swiftspec.environment,
+        cwd=swiftspec.folder,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith(sentence)
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
+
+
 @posix
 def test_ctrl_c_ends_the_sample_in_the_middle_and_the_daemon_with_it(swiftspec, monkeypatch, capfd):
     # three tokens, which would still come in the time that running completions have

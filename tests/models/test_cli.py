@@ -34,7 +34,9 @@ def tiny(saved: Callable[..., tuple[Any, Path]]) -> Path:
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Library(library_models.BPE({c: i for i, c in enumerate(alphabet)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.add_special_tokens(["<|endoftext|>", "<|fim_prefix|>"])
+    tokenizer.add_special_tokens(
+        ["<|endoftext|>", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|file_sep|>"]
+    )
     tokenizer.save(str(folder / "tokenizer.json"))
     target = catalog.hub_dir() / "org" / "tiny"
     shutil.copytree(folder, target)
@@ -61,7 +63,7 @@ def test_list(tiny: Path) -> None:
 
 def test_inspect(tiny: Path) -> None:
     text = run("inspect", "org/tiny")
-    for expected in ("qwen2", "byte-level, 258 tokens", "<|fim_prefix|> 257", "<|endoftext|> 256"):
+    for expected in ("qwen2", "byte-level, 261 tokens", "<|fim_prefix|> 257", "<|endoftext|> 256"):
         assert expected in text
     facts = json.loads(run("inspect", "org/tiny", "--json"))
     assert facts["spec"]["hidden"] == 64
@@ -69,7 +71,10 @@ def test_inspect(tiny: Path) -> None:
     assert facts["tensor_types"] == {"F32": 27}
     assert facts["parameters"] == facts["int8_bytes"]
     assert facts["kv_bytes_per_position"] == 2 * 4 * 2 * 2 * 16
-    assert facts["fill_in"] == {"<|fim_prefix|>": 257}
+    assert facts["fill_in"] == {
+        "<|fim_prefix|>": 257, "<|fim_suffix|>": 258, "<|fim_middle|>": 259,
+    }  # fmt: skip
+    assert facts["repository"] == {"<|file_sep|>": 260}
 
 
 def test_inspect_of_a_model_for_transformers(tiny: Path) -> None:

@@ -64,7 +64,9 @@ class Report(msgspec.Struct):
         self.facts.setdefault(section, {})[name] = value
 
     def problem(self, what: str, cure: str) -> None:
-        self.problems.append(Problem(what, cure))
+        """Add a problem. Advice to ask the doctor is left out."""
+        cure = cure.replace("See `swiftspec doctor`.", "").strip()
+        self.problems.append(Problem(what, cure or "See `swiftspec logs`."))
 
 
 def look_at_machine(report: Report) -> None:

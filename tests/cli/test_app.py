@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from swiftspec_daemon import __version__
-from swiftspec_daemon.cli import app, run
+from swiftspec_daemon.cli import app, findings, run
 from swiftspec_daemon.client import Client
 from swiftspec_daemon.errors import DaemonNotRunning, EngineError, SwiftSpecError, Unauthorized
 
@@ -181,6 +181,16 @@ def test_doctor_finds_what_is_wrong_and_says_how_to_mend_it(swiftspec):
     problems = json.loads(swiftspec("doctor", "--json").stdout)["problems"]
     assert all(problem["what"] and problem["cure"] for problem in problems)
     assert not any("swiftspec doctor" in problem["cure"] for problem in problems)
+
+
+def test_doctor_does_not_send_to_the_doctor():
+    report = findings.Report()
+    report.problem("It does not answer.", "Is another program there? See `swiftspec doctor`.")
+    report.problem("It is broken.", "See `swiftspec doctor`.")
+    assert [problem.cure for problem in report.problems] == [
+        "Is another program there?",
+        "See `swiftspec logs`.",
+    ]
 
 
 def test_the_sample_ends_where_the_cursor_stands():

@@ -67,6 +67,25 @@ def test_ghost_text_from_the_default_model(any_neovim, real_home, start_neovim, 
     session.until(counted, "the daemon does not know")
 
 
+def test_the_first_keys_are_answered_by_themselves(any_neovim, real_home, start_neovim, plugin):
+    """The bridge starts, the daemon starts and loads the model, and all that needs no other key."""
+    session = start_neovim(any_neovim, plugin.setup(start_daemon=True), real_home)
+    session.open("first.py")
+    session.input("ifor i in range(3):<CR>")
+    session.until(lambda: session.ghost() not in (None, ""), "no ghost text", LOADING_S)
+    assert session.lines[0] == "for i in range(3):"
+    session.input("<Esc>")
+
+    # The same once the user has stopped the daemon: the next key starts it.
+    assert swiftspec("stop").returncode == 0
+    session.until(
+        lambda: "not reachable" in session.lua('return require("swiftspec").status()'),
+        "no word of the outage",
+    )
+    session.input("owhile i < 3:<CR>")
+    session.until(lambda: session.ghost() not in (None, ""), "no ghost text", LOADING_S)
+
+
 ARRIVING = "return require('swiftspec.suggestion').arriving()"
 
 

@@ -137,5 +137,6 @@ def test_everything_is_right_with_it(default_model: catalog.ResolvedModel) -> No
     ]  # fmt: skip
     facts = inspection.inspect(default_model)
     assert facts.tensor_types == {"F32": 61, "Q4_1": 210, "Q8_0": 1}
-    assert facts.fill_in == {"<repo_name>": 3, "<reponame>": 4, "<file_sep>": 5}
+    assert facts.fill_in == {}
+    assert facts.repository == {"<repo_name>": 3, "<reponame>": 4, "<file_sep>": 5}
     assert facts.bos is None

@@ -23,7 +23,6 @@ URL_HOSTS = {
     "neovim.io",
     "packaging.python.org",
     "peps.python.org",
-    "pypi.org",
     "semver.org",
     "www.apache.org",
 }

@@ -19,6 +19,7 @@ from swiftspec_daemon.errors import SettingsError
 _log = logging.getLogger(__name__)
 
 _BYTES = 32
+_LONGEST_FILE = 1024
 _FORM = re.compile(r"[A-Za-z0-9_-]{32,256}")
 """Valid as a websocket subprotocol (RFC 6455, section 4.1) and a bearer token (RFC 6750) too."""
 
@@ -89,30 +90,41 @@ def _link(temporary: Path, file: Path, token: str) -> None:
 
 
 def _load(file: Path) -> str:
+    """Read the token, then make its file private: one descriptor for all, links not followed.
+
+    Nothing is changed before the file has shown that it is a token of ours.
+    """
     hint = f"Delete {file}; the daemon makes a new one."
     try:
-        _make_private(file)
-        token = file.read_text("ascii").strip()
-    except UnicodeDecodeError:
-        token = ""
+        # Without O_NONBLOCK a named pipe would keep us waiting.
+        flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        descriptor = os.open(file, os.O_RDONLY | flags)
     except OSError as error:
+        if file.is_symlink():
+            raise SettingsError(f"The token file {file} is a link.", hint) from None
         message = f"The token file {file} cannot be read: {error.strerror}."
         raise SettingsError(message, hint) from None
-    if not _FORM.fullmatch(token):
-        raise SettingsError(f"The token file {file} holds no token.", hint)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise SettingsError(f"The token file {file} is not a regular file.", hint)
+        token = os.read(descriptor, _LONGEST_FILE).decode("ascii", "replace").strip()
+        if not _FORM.fullmatch(token):
+            raise SettingsError(f"The token file {file} holds no token.", hint)
+        if os.name == "posix":  # elsewhere the user's folder is private by default
+            _make_private(file, descriptor, status)
+    finally:
+        os.close(descriptor)
     return token
 
 
-def _make_private(file: Path) -> None:
-    if os.name != "posix":  # elsewhere the user's folder is private by default
-        return
-    status = file.stat()
+def _make_private(file: Path, descriptor: int, status: os.stat_result) -> None:
     if status.st_uid != os.getuid():
         raise SettingsError(
             f"The token file {file} belongs to another user.", "Delete it, or run as its owner."
         )
     if status.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        file.chmod(0o600)
+        os.fchmod(descriptor, 0o600)
         _log.warning(
             "the token file %s could be used by others; it is private now. "
             "Consider `swiftspec token rotate`.",

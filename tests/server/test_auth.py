@@ -94,3 +94,35 @@ def test_two_daemons_at_once_agree(file):
     with ThreadPoolExecutor(8) as pool:
         tokens = set(pool.map(lambda _: load_or_create_token(file), range(8)))
     assert len(tokens) == 1
+
+
+@posix
+@pytest.mark.parametrize("content", [b"no token at all\n", b"x" * 43])
+def test_a_link_is_refused_and_its_target_left_alone(file, content):
+    file.parent.mkdir()
+    target = file.parent / "another file of the user"
+    target.write_bytes(content)
+    target.chmod(0o644)
+    file.symlink_to(target)
+    with pytest.raises(SettingsError, match="is a link"):
+        load_or_create_token(file)
+    assert mode(target) == 0o644
+    assert target.read_bytes() == content
+
+
+@posix
+def test_a_file_that_holds_no_token_keeps_its_permissions(file):
+    file.parent.mkdir()
+    file.write_text("something else\n")
+    file.chmod(0o644)
+    with pytest.raises(SettingsError, match="holds no token"):
+        load_or_create_token(file)
+    assert mode(file) == 0o644
+
+
+@posix
+def test_a_named_pipe_in_its_place_is_an_error(file):
+    file.parent.mkdir()
+    os.mkfifo(file)
+    with pytest.raises(SettingsError, match="not a regular file"):
+        load_or_create_token(file)

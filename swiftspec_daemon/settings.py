@@ -18,6 +18,8 @@ from msgspec import Meta
 from swiftspec_daemon import paths
 from swiftspec_daemon.errors import SettingsError
 
+LEAST_SEED, MOST_SEED = -(2**63), 2**63 - 1
+"""What crosses to the engine as one number."""
 ENVIRONMENT_PREFIX = "SWIFTSPEC_"
 
 
@@ -57,7 +59,7 @@ class CompletionSettings(msgspec.Struct, kw_only=True, frozen=True, forbid_unkno
     """At most this many tokens of text before the cursor; fewer where the context is smaller.
     Reading them takes time whenever the cursor jumps."""
     temperature: Annotated[float, Meta(ge=0, le=10)] = 0.0
-    seed: int = 0
+    seed: Annotated[int, Meta(ge=LEAST_SEED, le=MOST_SEED)] = 0
 
 
 class LogSettings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -107,12 +109,31 @@ def load_with_sources(
         # without a section it is a switch of its own, as SWIFTSPEC_HOME
         if name.startswith(ENVIRONMENT_PREFIX) and "__" in name:
             dotted = name.removeprefix(ENVIRONMENT_PREFIX).lower().replace("__", ".")
-            _merge(values, source, _nest(dotted, value), f"environment variable {name}")
+            origin = f"environment variable {name}"
+            _merge(values, source, _nest(dotted, _from_text(dotted, value, origin)), origin)
     for dotted, value in (flags or {}).items():
         if value is not None:
-            _merge(values, source, _nest(dotted, value), f"flag for {dotted}")
+            origin = f"flag for {dotted}"
+            if isinstance(value, str):
+                value = _from_text(dotted, value, origin)
+            _merge(values, source, _nest(dotted, value), origin)
     named = {where.removeprefix("$."): origin for where, origin in source.items()}
     return _convert(values, named), named
+
+
+def _from_text(dotted: str, value: str, origin: str) -> str | list[str]:
+    """A value as the environment or a flag spells it; of a list, the items between commas."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise SettingsError(f"{dotted} ({origin}) is not valid UTF-8.", "Correct it.") from None
+    section, _, name = dotted.partition(".")
+    sections = {field.name: field.type for field in msgspec.structs.fields(Settings)}
+    if section in sections:
+        kinds = {field.name: field.type for field in msgspec.structs.fields(sections[section])}
+        if kinds.get(name) == list[str]:
+            return [item.strip() for item in value.split(",") if item.strip()]
+    return value
 
 
 def schema() -> dict[str, Any]:

@@ -115,3 +115,32 @@ def test_the_last_one_wins(tmp_path):
     assert (loaded.server.port, loaded.model.threads, loaded.server.host) == (3, 4, "::1")
     assert sources["server.port"] == "flag for server.port"
     assert sources["server.host"] == str(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "origins"),
+    [
+        ("http://a:1", ["http://a:1"]),
+        ("http://a:1, https://b:2", ["http://a:1", "https://b:2"]),
+        ("", []),
+    ],
+)
+def test_lists_can_be_set_as_text(tmp_path, monkeypatch, text, origins):
+    monkeypatch.setenv("SWIFTSPEC_HOME", str(tmp_path))
+    environment = {"SWIFTSPEC_SERVER__ALLOWED_ORIGINS": text}
+    assert settings.load(environment=environment).server.allowed_origins == origins
+    flags = {"server.allowed_origins": text}
+    assert settings.load(flags, environment={}).server.allowed_origins == origins
+
+
+def test_text_that_is_not_utf_8_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("SWIFTSPEC_HOME", str(tmp_path))
+    with pytest.raises(SettingsError, match=r"model\.target .*UTF-8"):
+        settings.load(environment={"SWIFTSPEC_MODEL__TARGET": "\udcff"})
+
+
+@pytest.mark.parametrize("seed", ["99999999999999999999999", "-9223372036854775809"])
+def test_seeds_that_no_engine_can_be_sent_are_refused(tmp_path, monkeypatch, seed):
+    monkeypatch.setenv("SWIFTSPEC_HOME", str(tmp_path))
+    with pytest.raises(SettingsError, match=r"completion\.seed"):
+        settings.load(environment={"SWIFTSPEC_COMPLETION__SEED": seed})

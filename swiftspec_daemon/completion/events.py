@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 from swiftspec_daemon.engine.messages import Priority
 from swiftspec_daemon.errors import UsageError
 from swiftspec_daemon.protocol.messages import DoneReason, Timings
-from swiftspec_daemon.settings import CompletionSettings
+from swiftspec_daemon.settings import LEAST_SEED, MOST_SEED, CompletionSettings
 
 _Value = TypeVar("_Value")
 
@@ -47,13 +47,16 @@ class Limits:
             raise UsageError("max_tokens and max_lines must be at least 1.")
         if not 0 <= temperature <= 10:
             raise UsageError("temperature must be between 0 and 10.")
+        seed = _chosen(options.seed, settings.seed)
+        if not LEAST_SEED <= seed <= MOST_SEED:
+            raise UsageError("seed must fit into 64 bits, with a sign.")
         return cls(
             priority=Priority.INVOKED if options.trigger == "invoked" else Priority.AUTOMATIC,
             max_tokens=min(max_tokens, MOST_TOKENS),
             max_lines=min(max_lines, MOST_LINES),
             prompt_tokens=settings.prompt_tokens,
             temperature=temperature,
-            seed=_chosen(options.seed, settings.seed),
+            seed=seed,
         )
 
 

@@ -31,7 +31,7 @@ from swiftspec_daemon.engine.messages import (
     encode,
 )
 from swiftspec_daemon.engine.recovery import BackOff, error_from_code
-from swiftspec_daemon.errors import EngineError, ProtocolError, SwiftSpecError
+from swiftspec_daemon.errors import EngineError, ProtocolError, SwiftSpecError, UsageError
 from swiftspec_daemon.parallel.processes import StopTimes, WorkerProcess
 
 log = logging.getLogger(__name__)
@@ -92,10 +92,12 @@ class EngineClient:
         """Tokens as they are decided, then exactly one Finished. See `interface.Engine`."""
         worker = await self._serving_worker()
         request = msgspec.structs.replace(request, id=next(self._ids))
+        # Before it counts as running: what cannot be sent would never be answered.
+        frame = _frame(request)
         queue: asyncio.Queue[_Answer] = asyncio.Queue()
         self._answers[request.id] = queue
         self._running_changed()
-        worker.send(encode(request))
+        worker.send(frame)
         finished = False
         try:
             while not finished:
@@ -317,3 +319,11 @@ class EngineClient:
                 callback(status)
             except Exception:  # a listener's fault must not stop the engine
                 log.exception("engine: a status callback failed")
+
+
+def _frame(request: Generate) -> bytes:
+    """Raises UsageError for values that no frame can carry."""
+    try:
+        return encode(request)
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise UsageError(f"The engine cannot be sent this request: {error}.") from None

@@ -21,6 +21,7 @@ from swiftspec_daemon.engine.messages import (
     Ready,
     Tokens,
     Usage,
+    encode,
 )
 from swiftspec_daemon.errors import EngineError, SwiftSpecError
 
@@ -104,6 +105,7 @@ class ScriptedEngine:
     async def generate(self, request: Generate) -> AsyncGenerator[Tokens | Finished, None]:
         await self.ready()
         request = msgspec.structs.replace(request, id=next(self._ids))
+        encode(request)  # what could not be sent to a worker must not pass here either
         self.requests.append(request)
         stopped = self._running[request.id] = asyncio.Event()
         self._running_changed()

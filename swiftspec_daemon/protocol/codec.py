@@ -61,5 +61,8 @@ def _decode(frame: str | bytes, decoder: msgspec.json.Decoder[_Union]) -> _Union
             plain = json.loads(frame)
         except (ValueError, RecursionError):
             raise msgspec.DecodeError(str(error)) from None
-        message: _Union = msgspec.convert(plain, decoder.type)
+        try:
+            message: _Union = msgspec.convert(plain, decoder.type)
+        except UnicodeEncodeError:  # where the type is told by a text that is none
+            raise msgspec.ValidationError("Invalid value - at `$.type`") from None
         return message

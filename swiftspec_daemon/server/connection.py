@@ -148,7 +148,8 @@ class Connection:
         spoken = (_ENCODINGS[name] for name in hello.position_encodings if name in _ENCODINGS)
         encoding: PositionEncoding = next(spoken, "utf-16")
         self._encoding = encoding
-        _log.info("connection %d: %s", self._number, hello.client[:80] or "a nameless client")
+        # As ASCII, so that no client can write lines or escape codes into the log.
+        _log.info("connection %d: %s", self._number, ascii(hello.client[:80]))
         self._outbox.put(
             Welcome(
                 protocol=PROTOCOL_VERSION,
@@ -228,7 +229,7 @@ class Connection:
 
     def _sequence(self, uri: str) -> str:
         """Names a document among all connections'."""
-        return f"{self._number} {uri}"
+        return f"{self._number} {uri!a}"  # as ASCII: half characters cannot cross to the engine
 
     def _cancel_in(self, uri: str) -> None:
         self._hub.service.cancel(self._sequence(uri))

@@ -19,6 +19,7 @@ from swiftspec_daemon.errors import (
     ModelError,
     ModelNotFound,
     SwiftSpecError,
+    UsageError,
 )
 from swiftspec_daemon.parallel.processes import StopTimes
 from swiftspec_daemon.settings import ModelSettings
@@ -350,3 +351,14 @@ def test_config_from_settings():
     config = WorkerConfig.from_settings(settings)
     assert (config.model, config.backend, config.context) == ("x", "native", 128)
     assert (config.threads, config.kv_slots) == (2, 3)
+
+
+@pytest.mark.parametrize("fields", [{"seed": 2**70}, {"sequence": "\ud800"}])
+async def test_a_request_that_cannot_be_sent_leaves_nothing_behind(start, fields):
+    engine = start(idle_unload_s=0.05)
+    with pytest.raises(UsageError):
+        await collect(engine, request(**fields))
+    assert engine.status.running == 0
+    await until_state(engine, "unloaded")  # it is not waited for
+    tokens, _ = await collect(engine, request())
+    assert len(tokens) == 5

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import time
 
 import pytest
@@ -47,6 +48,7 @@ def prompt_of(server):
         ("{}", "protocol_error"),
         ('{"type":3}', "protocol_error"),
         ('{"type":"explode"}', "unknown_message"),
+        ('{"type":"\\ud800","id":3}', "protocol_error"),
         ('{"type":"welcome","protocol":1}', "unknown_message"),
         ('{"type":"open","uri":"u"}', "protocol_error"),
         ('{"type":"open","uri":7,"text":""}', "protocol_error"),
@@ -178,6 +180,35 @@ async def test_positions_count_in_the_negotiated_units(server, encoding, charact
     await client.change(((0, 5), (0, character), "z"), version=2)
     await client.complete(0, 6, id=2, trigger="invoked")
     assert prompt_of(server) == 'x = "z'
+
+
+async def test_a_document_whose_name_has_half_a_character_is_completed(server):
+    client = await server.connect()
+    for uri in ("file:///\ud800.py", "file:///\\ud800.py"):
+        await client.open("x = ", uri=uri)
+        assert (await client.complete(0, 4, uri=uri, id=uri))["reason"] == "stop"
+    first, second = (request.sequence for request in server.engine.requests)
+    assert first != second
+
+
+@pytest.mark.parametrize("seed", [2**63, -(2**63) - 1, 2**70, -(2**70)])
+async def test_seeds_beyond_64_bits_are_refused(server, seed):
+    client = await server.connect()
+    await client.open("x = ")
+    done = await client.complete(0, 4, seed=seed)
+    assert (done["reason"], done["code"]) == ("error", "invalid_request")
+    assert "64 bits" in done["message"]
+    await still_works(client)
+
+
+async def test_a_clients_name_cannot_write_into_the_log(server, caplog):
+    with caplog.at_level(logging.INFO):
+        client = await server.connect(hello=False)
+        await client.send(type="hello", client="a\nERROR forged \x1b[31m \ud800")
+        await client.receive()
+    [line] = [message for message in caplog.messages if "forged" in message]
+    assert line.isascii()
+    assert line.isprintable()
 
 
 async def test_lone_surrogates_survive(server):

@@ -114,9 +114,8 @@ def load_with_sources(
     for dotted, value in (flags or {}).items():
         if value is not None:
             origin = f"flag for {dotted}"
-            if isinstance(value, str):
-                value = _from_text(dotted, value, origin)
-            _merge(values, source, _nest(dotted, value), origin)
+            plain = _from_text(dotted, value, origin) if isinstance(value, str) else value
+            _merge(values, source, _nest(dotted, plain), origin)
     named = {where.removeprefix("$."): origin for where, origin in source.items()}
     return _convert(values, named), named
 

@@ -138,12 +138,14 @@ def ensure_packed(
     `convert` gives; the token byte table is added to the arrays. One process converts at a time.
     """
     file = packed_file(model, layout)
-    if _usable(file):
+    if _usable(file, progress):
         return file
     try:
         with locked(file.parent / f"{_slug(model, layout)}.lock", progress):
-            if not _usable(file):
+            if not _usable(file, progress):
+                _remove_unfinished(file, _slug(model, layout))
                 _convert(model, file, convert, progress)
+                _note_checked(file)
                 _remove_older(file, _slug(model, layout))
     except OSError as error:
         raise ModelError(f"{model.name} cannot be converted: {error.strerror}.") from None
@@ -173,12 +175,56 @@ def _convert(model: ResolvedModel, file: Path, convert: Convert, progress: Progr
     packed.write(file, {**meta, **common}, everything())
 
 
-def _usable(file: Path) -> bool:
+def packed_copies(model: ResolvedModel) -> list[Path]:
+    """The converted copies of a model that are there, of whatever layout."""
+    return sorted(_packed_dir().glob(f"*-{_place(model)}-*.packed"))
+
+
+def _usable(file: Path, progress: Progress) -> bool:
+    """Whether a converted copy is there and whole.
+
+    Its contents are read through only if the file is not the one that was last found right (by
+    inode, size and time), so that a start stays quick.
+    """
     try:
         packed.open_packed(file)
-    except ModelError:
+        if _read_note(file) == _identity(file):
+            return True
+        progress("checking the converted model", 0.0)
+        if not packed.contents_are_right(file):
+            return False
+    except (ModelError, OSError):
         return False
+    _note_checked(file)
     return True
+
+
+def _identity(file: Path) -> str:
+    stat = file.stat()
+    return f"{stat.st_ino} {stat.st_size} {stat.st_mtime_ns}"
+
+
+def _note(file: Path) -> Path:
+    return file.with_suffix(".checked")
+
+
+def _read_note(file: Path) -> str:
+    try:
+        return _note(file).read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return ""
+
+
+def _note_checked(file: Path) -> None:
+    with contextlib.suppress(OSError):  # then it is checked again at the next start
+        _note(file).write_text(_identity(file), "utf-8")
+
+
+def _remove_unfinished(file: Path, slug: str) -> None:
+    """What conversions have left that were killed; nobody else converts now."""
+    for other in file.parent.glob(f".{slug}-*"):
+        with contextlib.suppress(OSError):
+            other.unlink()
 
 
 def _remove_older(file: Path, slug: str) -> None:
@@ -186,6 +232,7 @@ def _remove_older(file: Path, slug: str) -> None:
         if other != file:
             with contextlib.suppress(OSError):  # Windows keeps files that are mapped
                 other.unlink()
+                _note(other).unlink(missing_ok=True)
 
 
 def _packed_dir() -> Path:
@@ -195,9 +242,13 @@ def _packed_dir() -> Path:
 
 
 def _slug(model: ResolvedModel, layout: str) -> str:
-    place = hashlib.sha256(str(model.path.resolve()).encode()).hexdigest()[:8]
     readable = re.sub(r"[^\w.]+", "-", f"{model.path.stem[:40]}-{layout}")
-    return f"{readable}-{place}"
+    return f"{readable}-{_place(model)}"
+
+
+def _place(model: ResolvedModel) -> str:
+    """Tells models of the same name in different folders apart."""
+    return hashlib.sha256(str(model.path.resolve()).encode()).hexdigest()[:8]
 
 
 def _existing(name: str) -> Path | None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from swiftspec_daemon.errors import ModelError
-from swiftspec_daemon.models import Progress, catalog, default, fill_in, no_progress
+from swiftspec_daemon.models import Progress, catalog, default, fill_in, no_progress, packed
 from swiftspec_daemon.models.gguf_format import GGUFFile
 from swiftspec_daemon.models.spec import ModelSpec
 from swiftspec_daemon.models.tokenizer import Tokenizer
@@ -90,14 +91,28 @@ def inspect(model: catalog.ResolvedModel) -> Facts:
 
 
 def verify(model: catalog.ResolvedModel, progress: Progress = no_progress) -> list[Check]:
-    """Check the files: checksum (default model), sizes and shapes, all weights, tokenizer."""
+    """Check the files: checksum (default model), all weights, tokenizer, converted copies."""
     checks: list[Callable[[], Check]] = [
         lambda: _check_weights(model, progress),
         lambda: _check_tokenizer(model),
     ]
     if model.path.name == default.GGUF:
         checks.insert(0, lambda: _check_sum(model, progress))
-    return [check() for check in checks]
+    found = [check() for check in checks]
+    return [*found, *(_check_copy(copy, progress) for copy in catalog.packed_copies(model))]
+
+
+def _check_copy(copy: Path, progress: Progress) -> Check:
+    """A damaged converted copy is removed: it can be made again, and would give wrong text."""
+    progress("checking the converted model", 0.0)
+    try:
+        right = packed.contents_are_right(copy)
+    except ModelError:
+        right = False
+    if right:
+        return Check("converted copy", True, copy.name)
+    copy.unlink(missing_ok=True)
+    return Check("converted copy", False, "it was damaged and is removed; the next start makes it")
 
 
 def _check_sum(model: catalog.ResolvedModel, progress: Progress) -> Check:

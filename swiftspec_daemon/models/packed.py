@@ -2,7 +2,8 @@
 
     0     magic (8 bytes), offset and length of the header (two u64), its sha256 (32 bytes)
     4096  arrays, each at a multiple of 64 bytes
-    ...   header: JSON {"meta": ..., "arrays": {name: {dtype, shape, offset}}}, the file's end
+    ...   header: JSON {"meta": ..., "arrays": {name: {dtype, shape, offset}}, "sha256": of what
+          stands between 4096 and the header}, the file's end
 
 All numbers little-endian. Written to a temporary file and renamed, so a reader sees a whole file
 or none. What the arrays mean is the backend's business, except for the token byte table.
@@ -28,9 +29,11 @@ import numpy.typing as npt
 from swiftspec_daemon.errors import ModelError, ModelNotFound
 from swiftspec_daemon.models.tokenizer import Tokenizer
 
-_MAGIC = b"SWIFTPK1"
+_MAGIC = b"SWIFTPK2"
 _PREAMBLE = struct.Struct("<8sQQ32s")
 _PAGE, _ALIGNMENT = 4096, 64
+_PIECE = 1 << 24
+"""Bytes that are checked at once."""
 _TOKEN_BYTES, _TOKEN_OFFSETS = "tokenizer.bytes", "tokenizer.offsets"
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -65,16 +68,8 @@ def open_packed(path: Path) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]
 
     After a ModelError the caller converts the model again.
     """
-    try:
-        with path.open("rb") as stream:
-            data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-    except FileNotFoundError:
-        raise ModelNotFound(f"There is no converted model {path}.") from None
-    except OSError as error:
-        raise ModelError(f"{path} cannot be read: {error.strerror}.") from None
-    except ValueError:
-        raise _damaged(path) from None
-    header = _read_header(path, data)
+    data = _mapped(path)
+    header, _ = _read_header(path, data)
     arrays = {}
     for name, entry in header["arrays"].items():
         dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])
@@ -82,6 +77,19 @@ def open_packed(path: Path) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]
         array = np.frombuffer(data, dtype=dtype, count=count, offset=entry["offset"])
         arrays[name] = array.reshape(shape)
     return header["meta"], arrays
+
+
+def contents_are_right(path: Path) -> bool:
+    """Whether the arrays of a packed file are as they were written; reads all of it.
+
+    Raises as `open_packed`.
+    """
+    with _mapped(path) as data:
+        header, start = _read_header(path, data)
+        digest = hashlib.sha256()
+        for at in range(_PAGE, start, _PIECE):
+            digest.update(data[at : min(at + _PIECE, start)])
+    return bool(digest.hexdigest() == header["sha256"])
 
 
 def token_arrays(tokenizer: Tokenizer, vocab: int) -> Iterator[tuple[str, npt.NDArray[Any]]]:
@@ -100,21 +108,39 @@ def token_table(arrays: Arrays) -> list[bytes]:
     return [joined[a:b] for a, b in itertools.pairwise(offsets)]
 
 
+def _mapped(path: Path) -> mmap.mmap:
+    try:
+        with path.open("rb") as stream:
+            return mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+    except FileNotFoundError:
+        raise ModelNotFound(f"There is no converted model {path}.") from None
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror}.") from None
+    except ValueError:
+        raise _damaged(path) from None
+
+
 def _write(
     stream: BinaryIO, meta: Mapping[str, Any], arrays: Iterable[tuple[str, npt.NDArray[Any]]]
 ) -> None:
     stream.write(bytes(_PAGE))
     entries: dict[str, dict[str, Any]] = {}
+    contents = hashlib.sha256()
     for name, array in arrays:
-        stream.write(bytes(-stream.tell() % _ALIGNMENT))
+        gap = bytes(-stream.tell() % _ALIGNMENT)
+        stream.write(gap)
+        contents.update(gap)
         entries[name] = {
             "dtype": array.dtype.newbyteorder("<").str,
             "shape": list(array.shape),
             "offset": stream.tell(),
         }
         little = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
-        stream.write(little.reshape(-1).view(np.uint8).data)
-    header = json.dumps({"meta": meta, "arrays": entries}).encode()
+        data = little.reshape(-1).view(np.uint8).data
+        stream.write(data)
+        contents.update(data)
+    whole = {"meta": meta, "arrays": entries, "sha256": contents.hexdigest()}
+    header = json.dumps(whole).encode()
     start = stream.tell()
     stream.write(header)
     stream.seek(0)
@@ -123,8 +149,8 @@ def _write(
     os.fsync(stream.fileno())
 
 
-def _read_header(path: Path, data: mmap.mmap) -> dict[str, Any]:
-    """The header, its checksum, place and the arrays' bounds checked."""
+def _read_header(path: Path, data: mmap.mmap) -> tuple[dict[str, Any], int]:
+    """The header and where it starts; its checksum, place and the arrays' bounds checked."""
     if len(data) < _PAGE:
         raise _damaged(path)
     magic, start, length, digest = _PREAMBLE.unpack(data[: _PREAMBLE.size])
@@ -138,7 +164,7 @@ def _read_header(path: Path, data: mmap.mmap) -> dict[str, Any]:
         size = np.dtype(entry["dtype"]).itemsize * math.prod(entry["shape"])
         if entry["offset"] + size > start:
             raise _damaged(path)
-    return header
+    return header, start
 
 
 def _damaged(path: Path) -> ModelError:

@@ -15,7 +15,7 @@ from tokenizers import decoders, pre_tokenizers
 from tokenizers import models as library_models
 
 from swiftspec_daemon.errors import ModelError, ModelNotFound, UnsupportedModel
-from swiftspec_daemon.models import Progress, catalog, packed
+from swiftspec_daemon.models import Progress, catalog, inspection, packed
 from swiftspec_daemon.models.spec import ModelSpec
 from swiftspec_daemon.models.weights import WeightSource
 
@@ -176,6 +176,62 @@ def test_conversion_happens_once_and_again_when_something_changed(folder: Path) 
     other = catalog.ensure_packed(model, "halves-2", counting)
     assert other not in (first, changed)
     assert changed.exists()
+
+
+def damage(file: Path) -> None:
+    """Other bytes in the middle, none more or less."""
+    data = bytearray(file.read_bytes())
+    middle = len(data) // 2
+    data[middle : middle + 64] = bytes(byte ^ 0x55 for byte in data[middle : middle + 64])
+    file.write_bytes(data)
+
+
+def test_a_damaged_copy_is_made_again(folder: Path) -> None:
+    model = catalog.resolve(str(folder))
+    file = catalog.ensure_packed(model, "halves-1", halves)
+    right = file.read_bytes()
+    damage(file)
+    assert catalog.ensure_packed(model, "halves-1", halves) == file
+    assert file.read_bytes() == right
+
+
+def test_a_whole_copy_is_read_through_only_when_it_may_have_changed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = catalog.resolve(str(folder))
+    file = catalog.ensure_packed(model, "halves-1", halves)
+    read: list[Path] = []
+    really = packed.contents_are_right
+    monkeypatch.setattr(packed, "contents_are_right", lambda f: read.append(f) or really(f))
+    catalog.ensure_packed(model, "halves-1", halves)
+    assert read == []
+    file.touch()
+    catalog.ensure_packed(model, "halves-1", halves)
+    catalog.ensure_packed(model, "halves-1", halves)
+    assert read == [file]
+
+
+def test_what_killed_conversions_left_is_removed(folder: Path) -> None:
+    model = catalog.resolve(str(folder))
+    file = catalog.packed_file(model, "halves-1")
+    left = file.with_name(f".{file.name}.abcd1234")
+    other = file.with_name(".another-model.packed.abcd1234")
+    left.write_bytes(b"half")
+    other.write_bytes(b"half")
+    catalog.ensure_packed(model, "halves-1", halves)
+    assert not left.exists()
+    assert other.exists()
+
+
+def test_verify_finds_a_damaged_copy_and_removes_it(folder: Path) -> None:
+    model = catalog.resolve(str(folder))
+    file = catalog.ensure_packed(model, "halves-1", halves)
+    copies = [check for check in inspection.verify(model) if check.name == "converted copy"]
+    assert [check.passed for check in copies] == [True]
+    damage(file)
+    copies = [check for check in inspection.verify(model) if check.name == "converted copy"]
+    assert [check.passed for check in copies] == [False]
+    assert not file.exists()
 
 
 def test_two_at_once_convert_once(folder: Path) -> None:

@@ -67,6 +67,16 @@ def test_a_changed_header_is_noticed(file: Path) -> None:
             packed.open_packed(file)
 
 
+def test_every_changed_byte_of_the_contents_is_noticed(file: Path) -> None:
+    whole = file.read_bytes()
+    assert packed.contents_are_right(file)
+    start = whole.index(b'{"meta"')
+    for at in range(4096, start):
+        file.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        packed.open_packed(file)  # quick, so it does not look
+        assert not packed.contents_are_right(file)
+
+
 def test_foreign_and_missing_files(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFound):
         packed.open_packed(tmp_path / "none")

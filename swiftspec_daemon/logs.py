@@ -24,8 +24,9 @@ from swiftspec_daemon.settings import LogSettings
 _FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 _NOISY = ("uvicorn", "websockets", "asyncio", "filelock", "urllib3", "huggingface_hub", "httpx")
 """Libraries that log every connection, and in debug messages what crossed the wire."""
-_SHOWN_OTHERWISE = ("swiftspec_daemon.engine", "swiftspec_daemon.server.fetching")
-"""What becomes of the model is shown as the daemon's status, with what to do next."""
+_SHOWN_OTHERWISE = ("swiftspec_daemon.engine", "swiftspec_daemon.server.fetching", "uvicorn")
+"""Not for the terminal: what becomes of the model is shown as the daemon's status, and uvicorn
+tells with tracebacks what a second Ctrl-C has cut off."""
 
 
 def daemon_log() -> Path:
@@ -60,6 +61,8 @@ def command_log() -> Path:
 
 def setup(settings: LogSettings, file: Path, *, console: bool = False) -> None:
     """Send all logging to `file`; with `console`, warnings to standard error too."""
+    # A record that cannot be written (a full disk) is lost; its traceback would help nobody.
+    logging.raiseExceptions = False
     root = logging.getLogger()
     for handler in list(root.handlers):
         root.removeHandler(handler)

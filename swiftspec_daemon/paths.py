@@ -11,14 +11,27 @@ from pathlib import Path
 
 import platformdirs
 
+from swiftspec_daemon.errors import SettingsError
+
 _NAME = "swiftspec"
 
 
 def _folder(kind: str, standard: str) -> Path:
     home = os.environ.get("SWIFTSPEC_HOME")
     folder = Path(home).expanduser().absolute() / kind if home else Path(standard)
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _make(folder)
     return folder
+
+
+def _make(folder: Path) -> None:
+    """Raises SettingsError where there can be no such folder."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise SettingsError(
+            f"The folder {folder} cannot be made: {error.strerror}.",
+            "Set SWIFTSPEC_HOME to a folder that you can write to.",
+        ) from None
 
 
 def config_dir() -> Path:
@@ -60,5 +73,5 @@ def daemon_record_file() -> Path:
 
 def models_dir() -> Path:
     folder = cache_dir() / "models"
-    folder.mkdir(exist_ok=True)
+    _make(folder)
     return folder

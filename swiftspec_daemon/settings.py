@@ -150,6 +150,8 @@ def _read_file(file: Path, *, must_exist: bool) -> dict[str, Any]:
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{file} is not valid TOML: {error}.", "Correct the file.") from None
+    except RecursionError:
+        raise SettingsError(f"{file} is nested too deeply.", "Correct the file.") from None
     except OSError as error:
         raise SettingsError(f"{file} cannot be read: {error.strerror}.") from None
 

@@ -39,6 +39,8 @@ _GROUPS = {
 def main(arguments: Sequence[str]) -> int:
     """Run one command line; the exit status."""
     arguments = list(arguments)
+    if sys.stdout is None:  # closed by whoever started us
+        _quiet_stdout()
     debug = os.environ.get("SWIFTSPEC_DEBUG", "") not in ("", "0")
     if "--debug" in arguments[:1]:
         arguments.pop(0)
@@ -57,6 +59,12 @@ def main(arguments: Sequence[str]) -> int:
         return 130
     except BrokenPipeError:
         _quiet_stdout()
+        return 1
+    except OSError as error:
+        if debug:
+            raise
+        _quiet_stdout()
+        console.show_error(_of_system(error))
         return 1
     except Exception as error:
         if debug:
@@ -147,6 +155,14 @@ def _status_of(end: SystemExit) -> int:
 def _quiet_stdout() -> None:
     """Keep the interpreter from complaining at exit about a pipe that is closed."""
     sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+
+
+def _of_system(error: OSError) -> SwiftSpecError:
+    """What the system refused: a full disk, a folder that is read-only."""
+    reason = error.strerror or str(error)
+    if error.filename is None:
+        return SwiftSpecError(f"The system refused: {reason}.", "Look at disk space and rights.")
+    return SwiftSpecError(f"{error.filename}: {reason}.", "Look at disk space and rights there.")
 
 
 def _report_unexpected(error: Exception) -> None:

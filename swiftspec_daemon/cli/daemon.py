@@ -220,3 +220,8 @@ def _print_status(endpoint: Endpoint, status: Status) -> None:
         "memory": ", ".join(f"{name} {size:.0f} MB" for name, size in status.memory_mb.items()),
     }
     print_facts(output(), {name: value for name, value in rows.items() if value})
+    if model.kernels.startswith("numpy"):
+        from swiftspec_daemon.cli.console import note
+        from swiftspec_daemon.cli.foreground import SLOW
+
+        note(f"Note: {SLOW}.")

@@ -31,6 +31,12 @@ ShowSample = Callable[[str, str], Awaitable[None]]
 """Completes the sample with the daemon at a URL with a token."""
 
 
+SLOW = (
+    "the native kernels are not built, so this is many times slower than it could be; "
+    "`swiftspec doctor` says why and how to mend it"
+)
+
+
 class LoadingDisplay:
     """Shows the steps of loading a model, once per state or phase where there is no terminal.
 
@@ -61,6 +67,8 @@ class LoadingDisplay:
                 f"{escape(ready.kernels)}, {ready.context} tokens of context, "
                 f"loaded in {ready.load_ms / 1000:.1f} s"
             )
+            if ready.kernels.startswith("numpy"):
+                self._console.print(f"[yellow]note:[/] {SLOW}")
         elif status.state == "failed" and self._failures:
             self._console.print(f"[bold red]model:[/] {escape(status.message)}")
             if status.hint:

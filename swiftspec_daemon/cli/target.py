@@ -84,6 +84,8 @@ def parse_target(argument: str) -> Target:
 
     Raises UsageError.
     """
+    if not argument.strip():
+        raise UsageError("No file is named.", "Write FILE:LINE:COL.")
     match = _TARGET.fullmatch(argument)
     if match is None or Path(argument).exists():
         return Target(argument, None, None)

@@ -225,7 +225,7 @@ def _spawn(arguments: list[str], errors: Path) -> subprocess.Popen[bytes]:
     if sys.platform == "win32":
         flag = subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.DETACHED_PROCESS
         apart = {"creationflags": flag}
-    with errors.open("ab") as stream:
+    with open(errors, "ab", opener=lambda name, flags: os.open(name, flags, 0o600)) as stream:
         return subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,

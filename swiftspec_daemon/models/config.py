@@ -58,6 +58,10 @@ def read_spec(folder: Path) -> ModelSpec:
     return spec_from_config(config, read_json(generation) if generation.exists() else {})
 
 
+_MOST_LAYERS = 1000
+"""More are no model but a damaged configuration, which would keep us busy for hours."""
+
+
 def spec_from_config(
     config: Mapping[str, Any], generation_config: Mapping[str, Any] | None = None
 ) -> ModelSpec:
@@ -71,6 +75,8 @@ def spec_from_config(
     hidden = _integer(config, "hidden_size")
     heads = _integer(config, "num_attention_heads")
     layers = _integer(config, "num_hidden_layers")
+    if layers > _MOST_LAYERS:
+        raise UnsupportedModel(f"Models of {layers} layers are not supported.")
     context = _integer(config, "max_position_embeddings", _DEFAULT_CONTEXT[architecture])
     spec = ModelSpec(
         architecture=architecture,

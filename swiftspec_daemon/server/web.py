@@ -56,6 +56,7 @@ class WebServer(uvicorn.Server):
                 timeout_keep_alive=30,
             )
         )
+        logging.getLogger("uvicorn.error").addFilter(_is_no_false_alarm)
         self.exit_status = 0
         self._wait_idle = wait_idle
         self._stopping: asyncio.Task[None] | None = None
@@ -115,3 +116,8 @@ class WebServer(uvicorn.Server):
                 await self._wait_idle()
         _log.info("stopping")
         self.should_exit = True
+
+
+def _is_no_false_alarm(record: logging.LogRecord) -> bool:
+    """uvicorn takes a websocket that is refused by an HTTP response for one left hanging."""
+    return "without completing handshake" not in record.getMessage()

@@ -1,6 +1,7 @@
 """The command line as a whole: help, exit statuses, failures, pipes."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -197,3 +198,34 @@ def test_the_sample_ends_where_the_cursor_stands():
     text = run.sample_text()
     assert text
     assert not text.endswith("\n")
+
+
+@pytest.mark.parametrize("command", [["status"], ["serve"], ["doctor"], ["models", "list"]])
+def test_a_home_that_is_no_folder_is_said(swiftspec, command, tmp_path):
+    file = tmp_path / "a file"
+    file.write_text("")
+    swiftspec.home = file
+    done = swiftspec(*command)
+    assert done.returncode == 2
+    assert str(file) in done.stderr
+    assert "SWIFTSPEC_HOME" in done.stderr
+    assert "unexpected" not in done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="this system has no /dev/full")
+def test_output_that_cannot_be_written_is_said(swiftspec):
+    with open("/dev/full", "wb") as full:
+        done = swiftspec.start("version", stdout=full, stderr=subprocess.PIPE)
+        _, said = done.communicate(timeout=60)
+    assert done.returncode == 1
+    assert b"No space left" in said
+    assert b"Traceback" not in said
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a POSIX shell")
+def test_a_closed_output_is_no_error(swiftspec):
+    command = f"{sys.executable} -m swiftspec_daemon version >&-"
+    done = subprocess.run(
+        command, shell=True, capture_output=True, env=swiftspec.environment, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, b"")

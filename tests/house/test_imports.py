@@ -20,7 +20,7 @@ ALLOWED: dict[str, set[str]] = {
     # The bottom: used by all.
     "": set(),
     "errors": set(),
-    "paths": set(),
+    "paths": {"errors"},
     "settings": {"errors", "paths", "settings_problems"},
     "settings_problems": {"errors"},
     "settings_docs": {"settings"},

@@ -148,6 +148,8 @@ def _selected(value: Any) -> SelectedCompletion | None:
     if not isinstance(given.get("text"), str):
         return None
     edges = mapping(given, "range")
+    if not isinstance(edges.get("start"), dict) or not isinstance(edges.get("end"), dict):
+        return None  # without a range nobody can tell what it would replace
     return SelectedCompletion(
         position(edges.get("start")), position(edges.get("end")), well_formed(given["text"])
     )

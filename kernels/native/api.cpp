@@ -93,6 +93,19 @@ int32_t swiftspec_cache_length(const void* cache) {
   return static_cast<const KvCache*>(cache)->length();
 }
 
+int32_t swiftspec_cache_pending(const void* cache) {
+  return static_cast<const KvCache*>(cache)->pending();
+}
+
+int32_t swiftspec_cache_read(void* cache, int32_t layer, int32_t pending, int32_t row, float* keys,
+                             float* values) {
+  KvCache& kv = *static_cast<KvCache*>(cache);
+  if (layer < 0 || layer >= kv.layers()) return kBadArgument;
+  if (row < 0 || row >= (pending != 0 ? kv.pending() : kv.length())) return kBadArgument;
+  kv.read(layer, pending != 0, row, keys, values);
+  return kOk;
+}
+
 int32_t swiftspec_append(void* model, void* cache, const int32_t* tokens, int32_t rows,
                          int32_t wanted, float* logits) {
   Model& runner = *static_cast<Model*>(model);
@@ -102,25 +115,28 @@ int32_t swiftspec_append(void* model, void* cache, const int32_t* tokens, int32_
   return append(runner, kv, tokens, rows, wanted, logits);
 }
 
-int32_t swiftspec_speculate(void* model, void* cache, const int32_t* tokens,
-                            const int32_t* parents, int32_t rows, float* logits) {
+int32_t swiftspec_grow(void* model, void* cache, const int32_t* tokens, const int32_t* parents,
+                       int32_t rows, int32_t fresh, float* logits) {
   Model& runner = *static_cast<Model*>(model);
   KvCache& kv = *static_cast<KvCache*>(cache);
+  const int pending = fresh != 0 ? 0 : kv.pending();
   if (rows < 1 || rows > swiftspec::kMaxTreeRows) return kBadArgument;
   if (!tokens_valid(runner.shape(), tokens, rows)) return kBadArgument;
   for (int i = 0; i < rows; i++) {
-    if (parents[i] < -1 || parents[i] >= i) return kBadArgument;
+    if (parents[i] < -1 || parents[i] >= pending + i) return kBadArgument;
   }
+  if (pending + rows > swiftspec::kMaxPending) return kTreeFull;
   RowPlan plan;
-  plan.set_tree(tokens, parents, rows, kv.length());
+  if (!plan.set_tree(tokens, parents, rows, kv.length(), kv.parents(), pending)) return kTreeTooDeep;
   if (!fits(runner.shape(), kv, plan.longest - kv.length())) return kDoesNotFit;
   if (!runner.run(plan, kv, logits)) return kOutOfMemory;
-  kv.set_pending(parents, rows);
+  kv.set_pending(parents, pending, rows);
   return kOk;
 }
 
-int32_t swiftspec_commit(void* cache, const int32_t* path, int32_t rows) {
-  return static_cast<KvCache*>(cache)->commit(path, rows) ? kOk : kBadArgument;
+int32_t swiftspec_reroot(void* cache, const int32_t* path, int32_t rows, const int32_t* keep,
+                         int32_t kept) {
+  return static_cast<KvCache*>(cache)->reroot(path, rows, keep, kept) ? kOk : kBadArgument;
 }
 
 int32_t swiftspec_truncate(void* cache, int32_t length) {

@@ -12,7 +12,7 @@
 #endif
 
 // Grows whenever a structure or a function here changes; library.py refuses another number.
-constexpr int32_t kAbiVersion = 1;
+constexpr int32_t kAbiVersion = 2;
 
 struct SwiftspecShape {
   int32_t hidden, layers, heads, kv_heads, head_dim, ff, vocab;
@@ -51,6 +51,8 @@ enum SwiftspecStatus : int32_t {
   kBadArgument = 1,
   kDoesNotFit = 2,
   kOutOfMemory = 3,
+  kTreeFull = 4,     // the pending tree has no room for the rows
+  kTreeTooDeep = 5,  // a path of the pending tree would have too many rows
 };
 
 SWIFTSPEC_EXPORT int32_t swiftspec_abi_version();
@@ -74,13 +76,23 @@ SWIFTSPEC_EXPORT uint64_t swiftspec_cache_bytes(const void* model, int32_t capac
 SWIFTSPEC_EXPORT void* swiftspec_cache_create(const void* model, int32_t capacity);
 SWIFTSPEC_EXPORT void swiftspec_cache_destroy(void* cache);
 SWIFTSPEC_EXPORT int32_t swiftspec_cache_length(const void* cache);
+// Rows of the pending tree.
+SWIFTSPEC_EXPORT int32_t swiftspec_cache_pending(const void* cache);
+// Key and value of one position, or one pending row, as fp32 [kv heads][padded head size].
+SWIFTSPEC_EXPORT int32_t swiftspec_cache_read(void* cache, int32_t layer, int32_t pending,
+                                              int32_t row, float* keys, float* values);
 
 // Commits `rows` tokens after the prefix; `logits` is [1][vocab] or [rows][vocab] by `wanted`.
 SWIFTSPEC_EXPORT int32_t swiftspec_append(void* model, void* cache, const int32_t* tokens,
                                           int32_t rows, int32_t wanted, float* logits);
-// Runs tree rows that hang on the prefix and leaves them pending; `logits` is [rows][vocab].
-SWIFTSPEC_EXPORT int32_t swiftspec_speculate(void* model, void* cache, const int32_t* tokens,
-                                             const int32_t* parents, int32_t rows, float* logits);
-// Moves pending rows, a root-to-node path, into the prefix and drops the others.
-SWIFTSPEC_EXPORT int32_t swiftspec_commit(void* cache, const int32_t* path, int32_t rows);
+// Runs rows that the pending tree grows by, or, with `fresh`, that replace it; `logits` is
+// [rows][vocab]. parents[i] is a row of the pending tree, earlier rows of this call included, or -1
+// for the prefix's end.
+SWIFTSPEC_EXPORT int32_t swiftspec_grow(void* model, void* cache, const int32_t* tokens,
+                                        const int32_t* parents, int32_t rows, int32_t fresh,
+                                        float* logits);
+// Moves pending rows, a root-to-node path, into the prefix, keeps the pending rows `keep`
+// (ascending) in this order and drops the others.
+SWIFTSPEC_EXPORT int32_t swiftspec_reroot(void* cache, const int32_t* path, int32_t rows,
+                                          const int32_t* keep, int32_t kept);
 SWIFTSPEC_EXPORT int32_t swiftspec_truncate(void* cache, int32_t length);

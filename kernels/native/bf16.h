@@ -16,4 +16,11 @@ inline bf16 to_bf16(float value) {
   return static_cast<bf16>((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
+inline float from_bf16(bf16 value) {
+  const uint32_t bits = static_cast<uint32_t>(value) << 16;
+  float x;
+  std::memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
 }  // namespace swiftspec

@@ -217,12 +217,13 @@ void ForwardPass::finish_head(Walk& walk, int layer, int head, int first, int ro
   for (int i = 0; i < rows; i++) {
     float* x = walk.scratch.head.data() + i * channels;
     const int row = first + i, position = plan_.positions[row];
+    const int place = plan_.to_tail ? plan_.first_slot + row : position;
     if (weights.qkv_bias != nullptr) {
       for (int c = 0; c < channels; c++) x[c] += weights.qkv_bias[head * channels + c];
     }
     if (is_value) {
       bf16* values = plan_.to_tail ? cache_.tail_values(layer, kv_head) : cache_.values(layer, kv_head);
-      cache_.store_value(values, plan_.to_tail ? row : position, x);
+      cache_.store_value(values, place, x);
       continue;
     }
     if (gain != nullptr) kernels_.normalise_row(x, gain, shape_.head_dim, shape_.norm_eps, x);
@@ -233,7 +234,7 @@ void ForwardPass::finish_head(Walk& walk, int layer, int head, int first, int ro
       for (int d = 0; d < shape_.head_width(); d++) to[d] = x[d] * query_scale;
     } else {
       bf16* keys = plan_.to_tail ? cache_.tail_keys(layer, kv_head) : cache_.keys(layer, kv_head);
-      cache_.store_key(keys, plan_.to_tail ? row : position, x);
+      cache_.store_key(keys, place, x);
     }
   }
 }
@@ -245,7 +246,6 @@ AttentionBlock ForwardPass::attention_block(int layer, int kv_head, int first, i
           cache_.values(layer, kv_head),
           cache_.tail_keys(layer, kv_head),
           cache_.tail_values(layer, kv_head),
-          plan_.to_tail ? rows_ : 0,
           query(kv_head, first),
           plan_.paths + first,
           rows,

@@ -33,7 +33,7 @@ struct QuantisedRow {
 struct RowPath {
   int prefix;
   int depth;
-  uint8_t slots[kMaxTreeRows];
+  uint8_t slots[kMaxDepth];
 
   int positions() const { return prefix + depth; }
 };
@@ -44,7 +44,6 @@ struct AttentionBlock {
   const bf16* values;       // [position][width]
   const bf16* tail_keys;    // as keys, by slot
   const bf16* tail_values;  // as values, by slot
-  int tail_rows;
   const float* queries;     // [rows][group][width], scaled by 1 / sqrt(head_dim)
   const RowPath* paths;     // [rows]
   int rows, group, width;

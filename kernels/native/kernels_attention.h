@@ -147,20 +147,37 @@ SWIFTSPEC_INLINE ChunkShare share_of(const RowPath& path, int start) {
   return {prefix, tail, first};
 }
 
-// Scores of tail slots, put behind the prefix's in the order of the row's path.
-static void score_tail(const AttentionBlock& block, int row, const ChunkShare& share,
-                       float* scores) {
-  float by_slot[kQueries * kChunk];
+// Scores of the tail slots that lie in the block at `first_slot`, put behind the prefix's in the
+// order of the row's path.
+static void score_slots(const AttentionBlock& block, int row, const ChunkShare& share,
+                        int first_slot, float* scores) {
+  float by_lane[kQueries * kChunk];
   const int width = block.width;
+  const uint8_t* slots = block.paths[row].slots + share.first_tail;
   for (int q = 0; q < block.group; q += kQueries) {
     const int count = block.group - q < kQueries ? block.group - q : kQueries;
-    score_all(block.tail_keys, (block.tail_rows + kLanes - 1) / kLanes,
-              block.queries + (row * block.group + q) * width, count, width, by_slot);
-    for (int i = 0; i < count; i++) {
-      float* to = scores + (row * block.group + q + i) * kChunk + share.prefix;
-      const uint8_t* slots = block.paths[row].slots + share.first_tail;
-      for (int t = 0; t < share.tail; t++) to[t] = by_slot[i * kChunk + slots[t]];
+    score_all(block.tail_keys + first_slot * width, 1,
+              block.queries + (row * block.group + q) * width, count, width, by_lane);
+    float* to = scores + (row * block.group + q) * kChunk + share.prefix;
+    for (int t = 0; t < share.tail; t++) {
+      const int lane = slots[t] - first_slot;
+      if (lane < 0 || lane >= kLanes) continue;
+      for (int i = 0; i < count; i++) to[i * kChunk + t] = by_lane[i * kChunk + lane];
     }
+  }
+}
+
+// The same for all blocks of slots that the row's path goes through; it may leave others out.
+static void score_tail(const AttentionBlock& block, int row, const ChunkShare& share,
+                       float* scores) {
+  const uint8_t* slots = block.paths[row].slots + share.first_tail;
+  uint32_t done = 0;
+  static_assert(kMaxPending <= 32 * kLanes, "one bit for each block");
+  for (int t = 0; t < share.tail; t++) {
+    const int which = slots[t] / kLanes;
+    if (done >> which & 1u) continue;
+    done |= 1u << which;
+    score_slots(block, row, share, which * kLanes, scores);
   }
 }
 

@@ -1,5 +1,6 @@
 // Keys and values of one sequence, in bfloat16: a committed prefix, then at most one pending tree
-// in a tail of its own. Knows nothing of how they are computed.
+// in a tail of its own that grows, and whose root moves on as tokens are verified (the evolving
+// tree cache of SwiftSpec, section 3.2). Knows nothing of how they are computed.
 //
 // Keys lie in blocks of 16 positions, [position / 16][head width][16], so that one vector holds
 // the same channel of 16 positions; values as [position][head width]. The tail has the same form,
@@ -23,17 +24,17 @@ class KvCache {
 
   int length() const { return length_; }
   int capacity() const { return capacity_; }
-  int width() const { return width_; }
+  int layers() const { return layers_; }
 
   bf16* keys(int layer, int head) { return keys_.data() + plane(layer, head) * positions_ * width_; }
   bf16* values(int layer, int head) {
     return values_.data() + plane(layer, head) * positions_ * width_;
   }
   bf16* tail_keys(int layer, int head) {
-    return tail_keys_.data() + plane(layer, head) * kMaxTreeRows * width_;
+    return tail_keys_.data() + plane(layer, head) * kMaxPending * width_;
   }
   bf16* tail_values(int layer, int head) {
-    return tail_values_.data() + plane(layer, head) * kMaxTreeRows * width_;
+    return tail_values_.data() + plane(layer, head) * kMaxPending * width_;
   }
 
   // Writes one head's key or value ([width] fp32) at a position, or at a slot of the tail.
@@ -42,21 +43,32 @@ class KvCache {
 
   // `rows` more positions of the prefix have been written; a pending tree is dropped.
   void advance(int rows);
-  // The tail holds a tree of `rows` rows.
-  void set_pending(const int32_t* parents, int rows);
-  // False, and nothing changes, if `path` is not a root-to-node path of the pending tree.
-  bool commit(const int32_t* path, int rows);
+  // Rows of the tree in the tail, and the parent of each (-1 for the prefix's end).
+  int pending() const { return pending_; }
+  const int32_t* parents() const { return parents_; }
+  // Slots [first, first + rows) of the tail have been written; slots before `first` stay.
+  void set_pending(const int32_t* parents, int first, int rows);
+  // Moves the slots of a root-to-node path into the prefix and the slots `keep`, ascending, to the
+  // tail's front. False, and nothing changes, unless it is a path and each kept row's parent is
+  // kept or the path's end.
+  bool reroot(const int32_t* path, int rows, const int32_t* keep, int kept);
   bool truncate(int length);
+  // One position, or slot, of a layer as fp32 [kv heads][width] each.
+  void read(int layer, bool in_tail, int row, float* keys, float* values);
 
  private:
   size_t plane(int layer, int head) const { return static_cast<size_t>(layer) * kv_heads_ + head; }
-  void move_row(int layer, int head, int slot, int position);
+  bool is_path(const int32_t* path, int rows) const;
+  // `from` and `to` are slots or positions of two planes of keys or values, in the same order.
+  void move_keys(const bf16* from_plane, const int32_t* from, bf16* to_plane, int to, int rows) const;
+  void move_values(const bf16* from_plane, const int32_t* from, bf16* to_plane, int to,
+                   int rows) const;
 
   int layers_ = 0, kv_heads_ = 0, width_ = 0, capacity_ = 0;
   size_t positions_ = 0;  // capacity in whole blocks
   int length_ = 0;
   int pending_ = 0;  // rows of the tree in the tail
-  int32_t parents_[kMaxTreeRows];
+  int32_t parents_[kMaxPending];
   AlignedBuffer<bf16> keys_, values_, tail_keys_, tail_values_;
 };
 

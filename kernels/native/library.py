@@ -18,7 +18,7 @@ ISA_VARIABLE = "SWIFTSPEC_NATIVE_ISA"
 """Environment variable that forces an instruction set, or NumPy."""
 NUMPY = "numpy"
 
-ABI_VERSION = 1
+ABI_VERSION = 2
 """Must equal kAbiVersion in api.h."""
 
 _REBUILD = "Rebuild it with `pip install -e .` (from a clone), or install the package again."
@@ -136,9 +136,11 @@ def _declare(functions: ctypes.CDLL) -> None:
         "cache_create": (pointer, [pointer, number]),
         "cache_destroy": (None, [pointer]),
         "cache_length": (number, [pointer]),
+        "cache_pending": (number, [pointer]),
+        "cache_read": (number, [pointer, number, number, number, pointer, pointer]),
         "append": (number, [pointer, pointer, pointer, number, number, pointer]),
-        "speculate": (number, [pointer, pointer, pointer, pointer, number, pointer]),
-        "commit": (number, [pointer, pointer, number]),
+        "grow": (number, [pointer, pointer, pointer, pointer, number, number, pointer]),
+        "reroot": (number, [pointer, pointer, number, pointer, number]),
         "truncate": (number, [pointer, number]),
     }
     for name, (result, arguments) in signatures.items():

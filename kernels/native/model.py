@@ -13,13 +13,22 @@ import numpy as np
 import numpy.typing as npt
 
 from .library import CLayer, CLinear, CShape, CWeights, Library
-from .shape import LANES, MAX_TREE_ROWS, PANEL, NativeShape, round_up
+from .shape import LANES, MAX_DEPTH, MAX_PENDING, MAX_TREE_ROWS, PANEL, NativeShape, round_up
 
 Floats = npt.NDArray[np.float32]
 Arrays = Mapping[str, npt.NDArray[np.generic]]
 
-_OK, _BAD_ARGUMENT, _DOES_NOT_FIT, _OUT_OF_MEMORY = range(4)
+_OK, _BAD_ARGUMENT, _DOES_NOT_FIT, _OUT_OF_MEMORY, _TREE_FULL, _TREE_TOO_DEEP = range(6)
 _NO_LOGITS, _LAST_LOGITS, _ALL_LOGITS = range(3)
+
+BAD_TREE = "a token is out of range, or a parent does not come before its row"
+BAD_REROOT = (
+    "not a root-to-node path of the pending tree, or the rows to keep do not ascend or do not all"
+    " hang on the path's end"
+)
+TREE_FULL = f"a pending tree has at most {MAX_PENDING} rows"
+TREE_TOO_DEEP = f"a path of a pending tree has at most {MAX_DEPTH} rows"
+_TREE_LIMITS = {_TREE_FULL: TREE_FULL, _TREE_TOO_DEEP: TREE_TOO_DEEP}
 
 
 class CacheFull(Exception):
@@ -27,9 +36,12 @@ class CacheFull(Exception):
 
 
 class NativeCache:
-    """Keys and values of one sequence, as bfloat16, owned by the library."""
+    """Keys and values of one sequence, as bfloat16, owned by the library.
 
-    def __init__(self, library: Library, model: int, capacity: int) -> None:
+    A committed prefix, then a pending tree that grows and is re-rooted (SwiftSpec, section 3.2).
+    """
+
+    def __init__(self, library: Library, model: int, shape: NativeShape, capacity: int) -> None:
         """Room for `capacity` positions. Raises MemoryError."""
         functions = library.functions
         handle = functions.swiftspec_cache_create(model, capacity)
@@ -38,6 +50,7 @@ class NativeCache:
         self.handle: int = handle
         self.capacity = capacity
         self.model = model
+        self._shape = shape
         self._functions = functions
         self._close = weakref.finalize(self, functions.swiftspec_cache_destroy, handle)
 
@@ -45,6 +58,26 @@ class NativeCache:
     def length(self) -> int:
         """Committed positions."""
         return int(self._functions.swiftspec_cache_length(self.handle))
+
+    @property
+    def pending(self) -> int:
+        """Rows of the pending tree."""
+        return int(self._functions.swiftspec_cache_pending(self.handle))
+
+    def read(self, row: int, *, pending: bool = False) -> tuple[Floats, Floats]:
+        """Key and value, fp32 [layers, kv_heads, head_dim], of a position or of a pending row.
+
+        For tests and for people who look for errors. Raises ValueError.
+        """
+        shape = self._shape
+        form = (shape.layers, shape.kv_heads, shape.head_width)
+        keys, values = np.empty(form, np.float32), np.empty(form, np.float32)
+        for layer in range(shape.layers):
+            status = self._functions.swiftspec_cache_read(
+                self.handle, layer, pending, row, _address(keys[layer]), _address(values[layer])
+            )
+            _check(status, f"there is no {'pending row' if pending else 'position'} {row}")
+        return keys[..., : shape.head_dim], values[..., : shape.head_dim]
 
 
 class NativeModel:
@@ -88,7 +121,7 @@ class NativeModel:
 
     def new_cache(self, capacity: int) -> NativeCache:
         """An empty cache. Raises MemoryError."""
-        return NativeCache(self._library, self._handle, capacity)
+        return NativeCache(self._library, self._handle, self.shape, capacity)
 
     def append(
         self, cache: NativeCache, tokens: Sequence[int], *, logits: str = "last"
@@ -109,29 +142,52 @@ class NativeModel:
         _check(status, "a token is out of range, or there is none")
         return out
 
+    def grow(self, cache: NativeCache, tokens: Sequence[int], parents: Sequence[int]) -> Floats:
+        """Logits fp32 [rows, vocab] of rows added to the pending tree.
+
+        parents[i] is the index of the parent among all pending rows, earlier rows of this call
+        included, or -1 for the prefix's end: each row attends to the prefix and its ancestors (a
+        non-square mask). A call adds up to MAX_TREE_ROWS rows, a tree holds MAX_PENDING, a path
+        MAX_DEPTH. Raises ValueError, CacheFull; the tree is as before then.
+        """
+        return self._grow(cache, tokens, parents, fresh=False)
+
     def speculate(
         self, cache: NativeCache, tokens: Sequence[int], parents: Sequence[int]
     ) -> Floats:
-        """Logits fp32 [rows, vocab] of tree rows on the prefix; their KV stays pending.
+        """As `grow`, of a new tree that replaces the pending one. Raises ValueError, CacheFull."""
+        return self._grow(cache, tokens, parents, fresh=True)
 
-        Raises ValueError, CacheFull.
-        """
+    def _grow(
+        self, cache: NativeCache, tokens: Sequence[int], parents: Sequence[int], *, fresh: bool
+    ) -> Floats:
         self._own(cache)
         ids, links = _int32(tokens), _int32(parents)
-        if len(ids) != len(links) or not 1 <= len(ids) <= MAX_TREE_ROWS:
-            raise ValueError(f"a tree has 1 to {MAX_TREE_ROWS} rows, each with a parent")
+        check_tree_rows(len(ids), len(links))
         out = np.empty((len(ids), self.shape.vocab), np.float32)
-        status = self._library.functions.swiftspec_speculate(
-            self._handle, cache.handle, ids.ctypes.data, links.ctypes.data, len(ids), _address(out)
-        )
-        _check(status, "a token is out of range, or a parent does not come before its row")
+        addresses = (ids.ctypes.data, links.ctypes.data, len(ids), fresh, _address(out))
+        status = self._library.functions.swiftspec_grow(self._handle, cache.handle, *addresses)
+        _check(status, BAD_TREE)
         return out
 
+    def reroot(self, cache: NativeCache, path: Sequence[int], keep: Sequence[int]) -> None:
+        """Move a root-to-node path of pending rows into the prefix, and keep the rows `keep`.
+
+        `keep` ascends, and each one's parent is in it or is the path's last row (the prefix's end
+        if the path is empty). The kept rows are the pending tree then, numbered in this order; all
+        others are dropped. KV is moved, nothing is computed. Raises ValueError; nothing has changed
+        then.
+        """
+        self._own(cache)
+        rows, kept = _int32(path), _int32(keep)
+        status = self._library.functions.swiftspec_reroot(
+            cache.handle, rows.ctypes.data, len(rows), kept.ctypes.data, len(kept)
+        )
+        _check(status, BAD_REROOT)
+
     def commit(self, cache: NativeCache, path: Sequence[int]) -> None:
-        """Move a root-to-node path of pending rows into the prefix. Raises ValueError."""
-        rows = _int32(path)
-        status = self._library.functions.swiftspec_commit(cache.handle, rows.ctypes.data, len(rows))
-        _check(status, "not a root-to-node path of the pending tree")
+        """`reroot` that keeps nothing pending. Raises ValueError."""
+        self.reroot(cache, path, [])
 
     def truncate(self, cache: NativeCache, length: int) -> None:
         """Forget positions from `length` on, and a pending tree. Raises ValueError."""
@@ -223,6 +279,12 @@ def _address(array: Floats | None) -> int | None:
     return None if array is None else array.ctypes.data
 
 
+def check_tree_rows(tokens: int, parents: int) -> None:
+    """Raise ValueError unless one call may add so many rows."""
+    if tokens != parents or not 1 <= tokens <= MAX_TREE_ROWS:
+        raise ValueError(f"a call adds 1 to {MAX_TREE_ROWS} rows, each with a parent")
+
+
 def _check(status: int, bad_argument: str) -> None:
     if status == _BAD_ARGUMENT:
         raise ValueError(bad_argument)
@@ -230,6 +292,8 @@ def _check(status: int, bad_argument: str) -> None:
         raise CacheFull("the rows do not fit into the cache or the model's context")
     if status == _OUT_OF_MEMORY:
         raise MemoryError("no memory for the forward pass")
+    if status in _TREE_LIMITS:
+        raise ValueError(_TREE_LIMITS[status])
     if status != _OK:
         raise RuntimeError(f"the native library answered {status}")
 

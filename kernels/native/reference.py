@@ -14,9 +14,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .model import Arrays, CacheFull, Floats
+from .model import (
+    BAD_REROOT,
+    BAD_TREE,
+    TREE_FULL,
+    TREE_TOO_DEEP,
+    Arrays,
+    CacheFull,
+    Floats,
+    check_tree_rows,
+)
 from .packing import from_panels
-from .shape import CHUNK, GROUP, LANES, MAX_TREE_ROWS, NativeShape, round_up
+from .shape import CHUNK, GROUP, LANES, MAX_DEPTH, MAX_PENDING, NativeShape, round_up
 
 
 def to_bf16(x: Floats) -> Floats:
@@ -70,9 +79,29 @@ class ReferenceCache:
         self.length = 0
         self.keys = np.zeros((*form, capacity, shape.head_dim), np.float32)
         self.values = np.zeros_like(self.keys)
-        self.tail_keys = np.zeros((*form, MAX_TREE_ROWS, shape.head_dim), np.float32)
+        self.tail_keys = np.zeros((*form, MAX_PENDING, shape.head_dim), np.float32)
         self.tail_values = np.zeros_like(self.tail_keys)
         self.parents: list[int] = []
+
+    @property
+    def pending(self) -> int:
+        """Rows of the pending tree."""
+        return len(self.parents)
+
+    def read(self, row: int, *, pending: bool = False) -> tuple[Floats, Floats]:
+        """As NativeCache.read."""
+        if not 0 <= row < (self.pending if pending else self.length):
+            raise ValueError(f"there is no {'pending row' if pending else 'position'} {row}")
+        keys, values = (self.tail_keys, self.tail_values) if pending else (self.keys, self.values)
+        return keys[:, :, row].copy(), values[:, :, row].copy()
+
+    def path_to(self, slot: int) -> tuple[int, ...]:
+        """Pending rows from a root to `slot`; empty for -1."""
+        path: list[int] = []
+        while slot >= 0:
+            path.insert(0, slot)
+            slot = self.parents[slot]
+        return tuple(path)
 
 
 @dataclass(frozen=True)
@@ -103,7 +132,7 @@ class ReferenceModel:
     def cache_bytes(self, capacity: int) -> int:
         """Bytes that a cache of `capacity` positions takes."""
         shape = self.shape
-        rows = shape.layers * shape.kv_heads * (capacity + MAX_TREE_ROWS)
+        rows = shape.layers * shape.kv_heads * (capacity + MAX_PENDING)
         return 2 * 4 * rows * shape.head_dim
 
     def new_cache(self, capacity: int) -> ReferenceCache:
@@ -122,33 +151,57 @@ class ReferenceModel:
         chosen = hidden[{"none": len(hidden), "last": len(hidden) - 1, "all": 0}[logits] :]
         return self._logits(chosen) if len(chosen) else None
 
+    def grow(self, cache: ReferenceCache, tokens: Sequence[int], parents: Sequence[int]) -> Floats:
+        """As NativeModel.grow."""
+        check_tree_rows(len(tokens), len(parents))
+        first = cache.pending
+        if first + len(tokens) > MAX_PENDING:
+            raise ValueError(TREE_FULL)
+        rows: list[_Row] = []
+        for i, parent in enumerate(parents):
+            if not -1 <= parent < first + i:
+                raise ValueError(BAD_TREE)
+            above = rows[parent - first].slots if parent >= first else cache.path_to(parent)
+            if len(above) >= MAX_DEPTH:
+                raise ValueError(TREE_TOO_DEEP)
+            rows.append(_Row(cache.length + len(above), cache.length, (*above, first + i)))
+        self._check(cache, tokens, max(len(row.slots) for row in rows))
+        hidden = self._forward(cache, tokens, rows)
+        cache.parents = [*cache.parents, *parents]
+        return self._logits(hidden)
+
     def speculate(
         self, cache: ReferenceCache, tokens: Sequence[int], parents: Sequence[int]
     ) -> Floats:
         """As NativeModel.speculate."""
-        if len(tokens) != len(parents) or not 1 <= len(tokens) <= MAX_TREE_ROWS:
-            raise ValueError(f"a tree has 1 to {MAX_TREE_ROWS} rows, each with a parent")
-        rows: list[_Row] = []
-        for i, parent in enumerate(parents):
-            if not -1 <= parent < i:
-                raise ValueError("a parent does not come before its row")
-            slots = (*(rows[parent].slots if parent >= 0 else ()), i)
-            rows.append(_Row(cache.length + len(slots) - 1, cache.length, slots))
-        self._check(cache, tokens, max(len(row.slots) for row in rows))
-        hidden = self._forward(cache, tokens, rows)
-        cache.parents = list(parents)
-        return self._logits(hidden)
+        before, cache.parents = cache.parents, []
+        try:
+            return self.grow(cache, tokens, parents)
+        except (ValueError, CacheFull):
+            cache.parents = before
+            raise
+
+    def reroot(self, cache: ReferenceCache, path: Sequence[int], keep: Sequence[int]) -> None:
+        """As NativeModel.reroot."""
+        for parent, slot in zip([-1, *path], path, strict=False):
+            if not 0 <= slot < cache.pending or cache.parents[slot] != parent:
+                raise ValueError(BAD_REROOT)
+        moved = {path[-1] if path else -1: -1}
+        for new, (before, slot) in enumerate(zip([-1, *keep], keep, strict=False)):
+            if not before < slot < cache.pending or cache.parents[slot] not in moved:
+                raise ValueError(BAD_REROOT)
+            moved[slot] = new
+        span = slice(cache.length, cache.length + len(path))
+        pairs = ((cache.tail_keys, cache.keys), (cache.tail_values, cache.values))
+        for tail, prefix in pairs:
+            prefix[:, :, span] = tail[:, :, list(path)]
+            tail[:, :, : len(keep)] = tail[:, :, list(keep)]
+        cache.length += len(path)
+        cache.parents = [moved[cache.parents[slot]] for slot in keep]
 
     def commit(self, cache: ReferenceCache, path: Sequence[int]) -> None:
         """As NativeModel.commit."""
-        for parent, slot in zip([-1, *path], path, strict=False):
-            if not 0 <= slot < len(cache.parents) or cache.parents[slot] != parent:
-                raise ValueError("not a root-to-node path of the pending tree")
-        span = slice(cache.length, cache.length + len(path))
-        cache.keys[:, :, span] = cache.tail_keys[:, :, list(path)]
-        cache.values[:, :, span] = cache.tail_values[:, :, list(path)]
-        cache.length += len(path)
-        cache.parents = []
+        self.reroot(cache, path, [])
 
     def truncate(self, cache: ReferenceCache, length: int) -> None:
         """As NativeModel.truncate."""

@@ -16,7 +16,11 @@ GROUP = 64
 CHUNK = 128
 """Positions that one partial softmax covers; chunks are aligned to absolute positions."""
 MAX_TREE_ROWS = 64
-"""Rows of one pending tree."""
+"""Rows that one call may add to a pending tree."""
+MAX_PENDING = 256
+"""Rows of a pending tree."""
+MAX_DEPTH = 64
+"""Rows of a root-to-node path in a pending tree."""
 
 
 def round_up(value: int, multiple: int) -> int:

@@ -24,7 +24,7 @@ from swiftspec_daemon.errors import (
 from swiftspec_daemon.kernels.native import packing
 from swiftspec_daemon.kernels.native.choose import open_model
 from swiftspec_daemon.kernels.native.model import CacheFull
-from swiftspec_daemon.kernels.native.shape import NativeShape
+from swiftspec_daemon.kernels.native.shape import MAX_PENDING, MAX_TREE_ROWS, NativeShape
 from swiftspec_daemon.models import rope
 from swiftspec_daemon.models.spec import ModelSpec
 from swiftspec_daemon.models.weights import WeightSource
@@ -141,6 +141,8 @@ class NativeBackend:
     """`swiftspec_daemon.engine.backend.Backend` over packed arrays."""
 
     name = "native"
+    max_pending = MAX_PENDING
+    max_rows = MAX_TREE_ROWS
 
     def __init__(
         self,
@@ -200,6 +202,22 @@ class NativeBackend:
         """
         with _translated():
             return self._model.speculate(cache, tokens, parents)
+
+    def grow(self, cache: KVCache, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
+        """Logits [rows, vocab] of up to 64 rows added to the pending tree; fastest up to 16.
+
+        Raises ContextTooLong, UsageError; the tree is as before then.
+        """
+        with _translated():
+            return self._model.grow(cache, tokens, parents)
+
+    def reroot(self, cache: KVCache, path: Sequence[int], keep: Sequence[int]) -> None:
+        """Move a path of pending rows into the prefix, keep the rows `keep` as the pending tree.
+
+        Raises UsageError; nothing has changed then.
+        """
+        with _translated():
+            self._model.reroot(cache, path, keep)
 
     def commit(self, cache: KVCache, path: Sequence[int]) -> None:
         """Move a root-to-node path of pending rows into the prefix. Raises UsageError."""

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from swiftspec_daemon.engine.backend import Backend, KVCache, Logits
 from swiftspec_daemon.engine.messages import FinishReason, Generate
 from swiftspec_daemon.errors import ContextTooLong, UsageError
-from swiftspec_daemon.speculation.constraint import PrefixConstraint, TokenTable
-from swiftspec_daemon.speculation.sampling import SamplingParameters, pick
-from swiftspec_daemon.speculation.stops import StopMatcher
+from swiftspec_daemon.speculation.constraint import TokenTable
+from swiftspec_daemon.speculation.decoding import DecodeRules
+from swiftspec_daemon.speculation.sampling import LogProbs, SamplingParameters
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +26,31 @@ class Vocabulary:
     eos_ids: frozenset[int]
     size: int
     """Ids are below it."""
+    tokens: int
+    """Ids that the tokenizer has are below it; the others are padding of the model's head."""
 
     @classmethod
     def build(cls, token_bytes: Sequence[bytes], eos_ids: Sequence[int], size: int) -> Vocabulary:
         """`token_bytes` may be shorter than `size` (padded vocabularies)."""
         padded = [*token_bytes[:size], *([b""] * (size - len(token_bytes)))]
-        return cls(TokenTable(padded, eos_ids), frozenset(eos_ids), size)
+        tokens = min(len(token_bytes), size)
+        return cls(TokenTable(padded, eos_ids), frozenset(eos_ids), size, tokens)
+
+    def rules(self, request: Generate) -> DecodeRules:
+        """What decides the tokens of a request, on the target's side and on a draft's."""
+        return DecodeRules(
+            table=self.table,
+            limit=self.tokens,
+            ends=self.eos_ids | set(request.stop_ids),
+            sampling=SamplingParameters(
+                temperature=request.temperature,
+                top_k=request.top_k,
+                top_p=request.top_p,
+                seed=request.seed,
+            ),
+            required=request.required,
+            stops=tuple(filter(None, request.stop)),
+        )
 
 
 class Generation:
@@ -44,17 +63,10 @@ class Generation:
         self.tokens: list[int] = list(request.prompt)
         """Prompt and decided tokens."""
         self.finished: FinishReason | None = None
-        self._vocabulary = vocabulary
-        self._room = min(request.max_tokens, context - len(request.prompt))
-        self._constraint = PrefixConstraint(vocabulary.table, request.required)
-        self._stops = StopMatcher(tuple(filter(None, request.stop)), skip=len(request.required))
-        self._ends = vocabulary.eos_ids | set(request.stop_ids)
-        self._sampling = SamplingParameters(
-            temperature=request.temperature,
-            top_k=request.top_k,
-            top_p=request.top_p,
-            seed=request.seed,
-        )
+        self.log_probs: list[LogProbs] = []
+        """Of the tokens that the last step decided, if the request asks for them."""
+        room = min(request.max_tokens, context - len(request.prompt))
+        self._state = vocabulary.rules(request).begin(request.prompt, room)
 
     @property
     def new_tokens(self) -> int:
@@ -74,31 +86,22 @@ class Generation:
         """
         pending = self.tokens[len(held) : len(held) + block]
         last = len(held) + len(pending) == len(self.tokens)
-        logits = backend.append(cache, pending, logits=last and self._room > 0)
+        room = self._state.room > 0
+        logits = backend.append(cache, pending, logits=last and room)
         held += pending
-        if last and self._room <= 0:
+        if last and not room:
             self.finished = "length"
         return [] if logits is None else self._decide(logits)
 
     def _decide(self, logits: Logits) -> list[int]:
-        """Pick the next token and see whether the text ends with it."""
-        allowed = self._constraint.allowed()
-        if self._constraint.open and allowed is None:
-            self._constraint = self._constraint.released()
-            self._stops = StopMatcher(self._stops.stops)
-        token = pick(logits, len(self.tokens), self._sampling, allowed)
-        if token in self._ends and not self._constraint.open:
-            self.finished = "stop"
+        """The next token, if the text goes on with one."""
+        token, after, self.finished, emit, log_probs = self._state.decide(logits)
+        if not emit:
             return []
         self.tokens.append(token)
-        self._room -= 1
-        if self._constraint.open:
-            self._constraint = self._constraint.after(token)
-        self._stops, stopped = self._stops.after(self._vocabulary.table.token_bytes[token])
-        if stopped:
-            self.finished = "stop"
-        elif self._room <= 0:
-            self.finished = "length"
+        self.log_probs = [] if log_probs is None else [log_probs]
+        if after is not None:
+            self._state = after
         return [token]
 
 

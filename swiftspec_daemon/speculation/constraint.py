@@ -21,8 +21,8 @@ class TokenTable:
     def __init__(self, token_bytes: Sequence[bytes], excluded: Collection[int] = ()) -> None:
         """`token_bytes[id]` is b"" for special tokens; they and `excluded` are never allowed."""
         self.token_bytes = token_bytes
-        never = set(excluded)
-        usable = [i for i, text in enumerate(token_bytes) if text and i not in never]
+        self.excluded = frozenset(excluded)
+        usable = [i for i, text in enumerate(token_bytes) if text and i not in self.excluded]
         usable.sort(key=lambda i: (token_bytes[i], i))
         self._ids = np.array(usable, dtype=np.intp)
         self._sorted = [token_bytes[i] for i in usable]
@@ -76,6 +76,13 @@ class PrefixConstraint:
             return None
         ids = self.table.fitting(self.rest)
         return ids if len(ids) else None
+
+    def fits(self, token: int) -> bool:
+        """Whether the token is among those of `allowed`, told without making their list."""
+        text = self.table.token_bytes[token]
+        if not text or token in self.table.excluded:
+            return False
+        return text.startswith(self.rest) or self.rest.startswith(text)
 
     def after(self, token: int) -> PrefixConstraint:
         """The state behind an allowed token."""

@@ -82,7 +82,8 @@ uint64_t swiftspec_cache_bytes(const void* model, int32_t capacity) {
 
 void* swiftspec_cache_create(const void* model, int32_t capacity) {
   if (capacity < 1) return nullptr;
-  return swiftspec::create<KvCache>(static_cast<const Model*>(model)->shape(), capacity);
+  const Model& runner = *static_cast<const Model*>(model);
+  return swiftspec::create<KvCache>(runner.shape(), capacity, runner.kernels());
 }
 
 void swiftspec_cache_destroy(void* cache) {

@@ -185,6 +185,7 @@ void ForwardPass::project_qkv(Walk& walk, int layer) {
   const QuantisedRows& quantised_rows = quantised(walk);
   float* out = walk.scratch.panel.data();
   for (int head; (head = work.next()) >= 0;) {
+    settle(layer, head);
     const uint8_t* ahead = ahead_of(linear, work.likely_after(head), panels, width);
     for (int first = 0; first < rows_; first += kBlockRows) {
       const QuantisedBlock block = quantised_rows.block(first, rows_, width);
@@ -201,6 +202,16 @@ void ForwardPass::project_qkv(Walk& walk, int layer) {
       finish_head(walk, layer, head, first, block.rows);
       ahead = nullptr;
     }
+  }
+}
+
+// Before anything else touches this layer's keys or values of a head.
+void ForwardPass::settle(int layer, int head) {
+  const int keys = shape_.heads, values = shape_.heads + shape_.kv_heads;
+  if (head >= values) {
+    cache_.settle_values(layer, head - values);
+  } else if (head >= keys) {
+    cache_.settle_keys(layer, head - keys);
   }
 }
 
@@ -222,8 +233,7 @@ void ForwardPass::finish_head(Walk& walk, int layer, int head, int first, int ro
       for (int c = 0; c < channels; c++) x[c] += weights.qkv_bias[head * channels + c];
     }
     if (is_value) {
-      bf16* values = plan_.to_tail ? cache_.tail_values(layer, kv_head) : cache_.values(layer, kv_head);
-      cache_.store_value(values, place, x);
+      cache_.store_value(layer, kv_head, plan_.to_tail, place, x);
       continue;
     }
     if (gain != nullptr) kernels_.normalise_row(x, gain, shape_.head_dim, shape_.norm_eps, x);
@@ -233,8 +243,7 @@ void ForwardPass::finish_head(Walk& walk, int layer, int head, int first, int ro
       float* to = query(kv_head, row) + head % shape_.group() * shape_.head_width();
       for (int d = 0; d < shape_.head_width(); d++) to[d] = x[d] * query_scale;
     } else {
-      bf16* keys = plan_.to_tail ? cache_.tail_keys(layer, kv_head) : cache_.keys(layer, kv_head);
-      cache_.store_key(keys, place, x);
+      cache_.store_key(layer, kv_head, plan_.to_tail, place, x);
     }
   }
 }
@@ -246,6 +255,7 @@ AttentionBlock ForwardPass::attention_block(int layer, int kv_head, int first, i
           cache_.values(layer, kv_head),
           cache_.tail_keys(layer, kv_head),
           cache_.tail_values(layer, kv_head),
+          cache_.tail_stride(),
           query(kv_head, first),
           plan_.paths + first,
           rows,

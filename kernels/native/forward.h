@@ -28,6 +28,7 @@ class ForwardPass {
   WorkShare share(Walk& walk, int items);
   void embed(Walk& walk);
   void project_qkv(Walk& walk, int layer);
+  void settle(int layer, int head);
   void finish_head(Walk& walk, int layer, int head, int first, int rows);
   void attend(Walk& walk, int layer);
   void attend_few(Walk& walk, int layer);

@@ -41,11 +41,16 @@ SWIFTSPEC_INLINE I32 dot_add(I32 sum, const uint8_t* weights, int32_t four) {
   return (I32)_mm512_dpbusd_epi32((__m512i)sum, w, _mm512_set1_epi32(four));
 }
 
+SWIFTSPEC_INLINE U16 permute(U16 v, U16 lanes) {
+  return (U16)_mm256_permutexvar_epi16((__m256i)lanes, (__m256i)v);
+}
+
 constexpr int kRowsAtOnce = 8;  // rows whose sums fit into the registers
 
 #include "kernels_elementwise.h"
 #include "kernels_linear.h"
 #include "kernels_attention.h"
+#include "kernels_cache.h"
 
 }  // namespace avx512_vnni
 
@@ -57,6 +62,7 @@ const KernelTable kAvx512VnniKernels = {
     avx512_vnni::rotate_head,
     avx512_vnni::gate_panel,
     avx512_vnni::attend_chunk,
+    avx512_vnni::gather_keys,
     avx512_vnni::combine_chunks,
 };
 

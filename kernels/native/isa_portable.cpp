@@ -51,11 +51,20 @@ SWIFTSPEC_INLINE I32 dot_add(I32 sum, const uint8_t* weights, int32_t four) {
 
 #endif
 
+SWIFTSPEC_INLINE U16 permute(U16 v, U16 lanes) {
+  uint16_t values[kLanes], places[kLanes];
+  store_u16(values, v);
+  store_u16(places, lanes);
+  for (int i = 0; i < kLanes; i++) places[i] = values[places[i]];
+  return load_u16(places);
+}
+
 constexpr int kRowsAtOnce = 1;  // rows whose sums fit into the registers
 
 #include "kernels_elementwise.h"
 #include "kernels_linear.h"
 #include "kernels_attention.h"
+#include "kernels_cache.h"
 
 }  // namespace portable
 
@@ -67,6 +76,7 @@ const KernelTable kPortableKernels = {
     portable::rotate_head,
     portable::gate_panel,
     portable::attend_chunk,
+    portable::gather_keys,
     portable::combine_chunks,
 };
 

@@ -42,8 +42,9 @@ struct RowPath {
 struct AttentionBlock {
   const bf16* keys;         // [position / 16][width][16]
   const bf16* values;       // [position][width]
-  const bf16* tail_keys;    // as keys, by slot
-  const bf16* tail_values;  // as values, by slot
+  const bf16* tail_keys;    // [slot / 16][stride]: as keys, by slot
+  const bf16* tail_values;  // [slot / 16][stride]: as values, by slot
+  int64_t tail_stride;      // from one 16 slots to the next
   const float* queries;     // [rows][group][width], scaled by 1 / sqrt(head_dim)
   const RowPath* paths;     // [rows]
   int rows, group, width;
@@ -82,6 +83,11 @@ struct KernelTable {
   // rows * group * 128 values. Entries of rows that have no position there are left alone.
   void (*attend_chunk)(const AttentionBlock& block, int chunk, const AttentionPartial& partial,
                        float* scores);
+
+  // Moves keys, rows `from` (ascending; each at or behind its target) of a plane, to the rows from
+  // `to` on of another plane or the same. Planes are [row / 16][stride], each [width][16].
+  void (*gather_keys)(const bf16* plane, int64_t stride, const int32_t* from, int rows,
+                      bf16* to_plane, int64_t to_stride, int to, int width);
 
   // out[width] = the softmax over all chunks of one (row, query head), from its partials, which
   // are `stride` entries apart.

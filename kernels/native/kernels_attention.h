@@ -156,7 +156,7 @@ static void score_slots(const AttentionBlock& block, int row, const ChunkShare& 
   const uint8_t* slots = block.paths[row].slots + share.first_tail;
   for (int q = 0; q < block.group; q += kQueries) {
     const int count = block.group - q < kQueries ? block.group - q : kQueries;
-    score_all(block.tail_keys + first_slot * width, 1,
+    score_all(block.tail_keys + first_slot / kLanes * block.tail_stride, 1,
               block.queries + (row * block.group + q) * width, count, width, by_lane);
     float* to = scores + (row * block.group + q) * kChunk + share.prefix;
     for (int t = 0; t < share.tail; t++) {
@@ -191,8 +191,9 @@ static void add_own_values(const AttentionBlock& block, int row, int chunk, int 
                  weights + common, block.group, width, to);
   const uint8_t* slots = block.paths[row].slots + share.first_tail;
   for (int t = 0; t < share.tail; t++) {
-    add_all_values(block.tail_values + slots[t] * width, 1, weights + share.prefix + t, block.group,
-                   width, to);
+    const bf16* block_values = block.tail_values + slots[t] / kLanes * block.tail_stride;
+    add_all_values(block_values + slots[t] % kLanes * width, 1, weights + share.prefix + t,
+                   block.group, width, to);
   }
 }
 

@@ -4,7 +4,8 @@
 
 namespace swiftspec {
 
-bool KvCache::start(const Shape& shape, int capacity) {
+bool KvCache::start(const Shape& shape, int capacity, const KernelTable& kernels) {
+  kernels_ = &kernels;
   layers_ = shape.layers;
   kv_heads_ = shape.kv_heads;
   width_ = shape.head_width();
@@ -22,14 +23,25 @@ uint64_t KvCache::bytes(const Shape& shape, int capacity) {
   return 2 * planes * positions * shape.head_width() * sizeof(bf16);
 }
 
-void KvCache::store_key(bf16* keys, int position, const float* key) const {
-  bf16* block = keys + static_cast<size_t>(position / kLanes) * width_ * kLanes + position % kLanes;
-  for (int d = 0; d < width_; d++) block[d * kLanes] = to_bf16(key[d]);
+bf16* KvCache::key_at(int layer, int head, bool in_tail, int row) {
+  bf16* plane = in_tail ? tail_keys(layer, head) : keys(layer, head);
+  const int64_t stride = in_tail ? tail_stride() : static_cast<int64_t>(width_) * kLanes;
+  return plane + row / kLanes * stride + row % kLanes;
 }
 
-void KvCache::store_value(bf16* values, int position, const float* value) const {
-  bf16* row = values + static_cast<size_t>(position) * width_;
-  for (int d = 0; d < width_; d++) row[d] = to_bf16(value[d]);
+bf16* KvCache::value_at(int layer, int head, bool in_tail, int row) {
+  if (!in_tail) return values(layer, head) + static_cast<size_t>(row) * width_;
+  return tail_values(layer, head) + row / kLanes * tail_stride() + row % kLanes * width_;
+}
+
+void KvCache::store_key(int layer, int head, bool in_tail, int row, const float* key) {
+  bf16* to = key_at(layer, head, in_tail, row);
+  for (int d = 0; d < width_; d++) to[d * kLanes] = to_bf16(key[d]);
+}
+
+void KvCache::store_value(int layer, int head, bool in_tail, int row, const float* value) {
+  bf16* to = value_at(layer, head, in_tail, row);
+  for (int d = 0; d < width_; d++) to[d] = to_bf16(value[d]);
 }
 
 void KvCache::advance(int rows) {
@@ -65,49 +77,57 @@ bool KvCache::reroot(const int32_t* path, int rows, const int32_t* keep, int kep
     parents[i] = parent == end ? -1 : moved[parent];
     moved[slot] = i;
   }
+  settle();
+  std::copy_n(path, rows, to_prefix_.from);
+  to_prefix_.rows = rows;
+  to_prefix_.to = length_;
   int still = 0;  // rows at the front that stay where they are
   while (still < kept && keep[still] == still) still++;
-  for (int layer = 0; layer < layers_; layer++) {
-    for (int head = 0; head < kv_heads_; head++) {
-      bf16 *tail_k = tail_keys(layer, head), *tail_v = tail_values(layer, head);
-      move_keys(tail_k, path, keys(layer, head), length_, rows);
-      move_keys(tail_k, keep + still, tail_k, still, kept - still);
-      move_values(tail_v, path, values(layer, head), length_, rows);
-      move_values(tail_v, keep + still, tail_v, still, kept - still);
-    }
-  }
+  std::copy(keep + still, keep + kept, to_front_.from);
+  to_front_.rows = kept - still;
+  to_front_.to = still;
   advance(rows);
   set_pending(parents, 0, kept);
   return true;
 }
 
-// Within one plane rows only move to lower places, in ascending order: none is overwritten unread.
-void KvCache::move_keys(const bf16* from_plane, const int32_t* from, bf16* to_plane, int to,
-                        int rows) const {
-  const auto offset = [this](int row) {
-    return static_cast<size_t>(row / kLanes) * width_ * kLanes + row % kLanes;
-  };
-  for (int i = 0; i < rows; i++) {
-    const bf16* source = from_plane + offset(from[i]);
-    bf16* target = to_plane + offset(to + i);
-    for (int d = 0; d < width_; d++) target[d * kLanes] = source[d * kLanes];
+// Within the tail rows only move to lower slots, in ascending order: none is overwritten unread.
+void KvCache::settle_keys(int layer, int head) {
+  const int64_t stride = static_cast<int64_t>(width_) * kLanes;
+  bf16* tail = tail_keys(layer, head);
+  kernels_->gather_keys(tail, tail_stride(), to_prefix_.from, to_prefix_.rows, keys(layer, head),
+                        stride, to_prefix_.to, width_);
+  kernels_->gather_keys(tail, tail_stride(), to_front_.from, to_front_.rows, tail, tail_stride(),
+                        to_front_.to, width_);
+}
+
+void KvCache::settle_values(int layer, int head) {
+  for (const Moves* moves : {&to_prefix_, &to_front_}) {
+    for (int i = 0; i < moves->rows; i++) {
+      std::copy_n(value_at(layer, head, true, moves->from[i]), width_,
+                  value_at(layer, head, moves == &to_front_, moves->to + i));
+    }
   }
 }
 
-void KvCache::move_values(const bf16* from_plane, const int32_t* from, bf16* to_plane, int to,
-                          int rows) const {
-  for (int i = 0; i < rows; i++) {
-    std::copy_n(from_plane + static_cast<size_t>(from[i]) * width_, width_,
-                to_plane + static_cast<size_t>(to + i) * width_);
+void KvCache::settled() { to_prefix_.rows = to_front_.rows = 0; }
+
+void KvCache::settle() {
+  if (to_prefix_.rows + to_front_.rows == 0) return;
+  for (int layer = 0; layer < layers_; layer++) {
+    for (int head = 0; head < kv_heads_; head++) {
+      settle_keys(layer, head);
+      settle_values(layer, head);
+    }
   }
+  settled();
 }
 
 void KvCache::read(int layer, bool in_tail, int row, float* keys_out, float* values_out) {
+  settle();
   for (int head = 0; head < kv_heads_; head++) {
-    const bf16* plane = in_tail ? tail_keys(layer, head) : keys(layer, head);
-    const bf16* key = plane + static_cast<size_t>(row / kLanes) * width_ * kLanes + row % kLanes;
-    plane = in_tail ? tail_values(layer, head) : values(layer, head);
-    const bf16* value = plane + static_cast<size_t>(row) * width_;
+    const bf16* key = key_at(layer, head, in_tail, row);
+    const bf16* value = value_at(layer, head, in_tail, row);
     for (int d = 0; d < width_; d++) {
       keys_out[head * width_ + d] = from_bf16(key[d * kLanes]);
       values_out[head * width_ + d] = from_bf16(value[d]);

@@ -3,13 +3,15 @@
 // tree cache of SwiftSpec, section 3.2). Knows nothing of how they are computed.
 //
 // Keys lie in blocks of 16 positions, [position / 16][head width][16], so that one vector holds
-// the same channel of 16 positions; values as [position][head width]. The tail has the same form,
-// by slot instead of position.
+// the same channel of 16 positions; values as [position][head width]. The tail has the same form, by
+// slot instead of position, but 16 slots of all layers and heads lie together: re-rooting goes
+// through all of them.
 #pragma once
 
 #include <cstdint>
 
 #include "bf16.h"
+#include "kernel_table.h"
 #include "storage.h"
 #include "shape.h"
 
@@ -18,7 +20,7 @@ namespace swiftspec {
 class KvCache {
  public:
   // False if there is no memory.
-  bool start(const Shape& shape, int capacity);
+  bool start(const Shape& shape, int capacity, const KernelTable& kernels);
 
   static uint64_t bytes(const Shape& shape, int capacity);
 
@@ -31,15 +33,17 @@ class KvCache {
     return values_.data() + plane(layer, head) * positions_ * width_;
   }
   bf16* tail_keys(int layer, int head) {
-    return tail_keys_.data() + plane(layer, head) * kMaxPending * width_;
+    return tail_keys_.data() + plane(layer, head) * kLanes * width_;
   }
   bf16* tail_values(int layer, int head) {
-    return tail_values_.data() + plane(layer, head) * kMaxPending * width_;
+    return tail_values_.data() + plane(layer, head) * kLanes * width_;
   }
+  // From one 16 slots of a layer's head to the next.
+  int64_t tail_stride() const { return static_cast<int64_t>(layers_) * kv_heads_ * kLanes * width_; }
 
   // Writes one head's key or value ([width] fp32) at a position, or at a slot of the tail.
-  void store_key(bf16* keys, int position, const float* key) const;
-  void store_value(bf16* values, int position, const float* value) const;
+  void store_key(int layer, int head, bool in_tail, int row, const float* key);
+  void store_value(int layer, int head, bool in_tail, int row, const float* value);
 
   // `rows` more positions of the prefix have been written; a pending tree is dropped.
   void advance(int rows);
@@ -50,25 +54,39 @@ class KvCache {
   void set_pending(const int32_t* parents, int first, int rows);
   // Moves the slots of a root-to-node path into the prefix and the slots `keep`, ascending, to the
   // tail's front. False, and nothing changes, unless it is a path and each kept row's parent is
-  // kept or the path's end.
+  // kept or the path's end. The rows are moved when a layer is next worked on, which has to fetch
+  // them into the near caches anyway: `settle_keys` and `settle_values` for each layer and head,
+  // before anything of it is read or written, and `settled` at last.
   bool reroot(const int32_t* path, int rows, const int32_t* keep, int kept);
+  void settle_keys(int layer, int head);
+  void settle_values(int layer, int head);
+  void settled();
   bool truncate(int length);
   // One position, or slot, of a layer as fp32 [kv heads][width] each.
   void read(int layer, bool in_tail, int row, float* keys, float* values);
 
  private:
   size_t plane(int layer, int head) const { return static_cast<size_t>(layer) * kv_heads_ + head; }
-  bool is_path(const int32_t* path, int rows) const;
-  // `from` and `to` are slots or positions of two planes of keys or values, in the same order.
-  void move_keys(const bf16* from_plane, const int32_t* from, bf16* to_plane, int to, int rows) const;
-  void move_values(const bf16* from_plane, const int32_t* from, bf16* to_plane, int to,
-                   int rows) const;
+  // Tail slots, ascending, that go to the rows from `to` on.
+  struct Moves {
+    int32_t from[kMaxPending];
+    int rows = 0;
+    int to = 0;
+  };
 
+  bool is_path(const int32_t* path, int rows) const;
+  void settle();
+  // The first channel of a key, [width] at distances of 16, and of a value, [width].
+  bf16* key_at(int layer, int head, bool in_tail, int row);
+  bf16* value_at(int layer, int head, bool in_tail, int row);
+
+  const KernelTable* kernels_ = nullptr;
   int layers_ = 0, kv_heads_ = 0, width_ = 0, capacity_ = 0;
   size_t positions_ = 0;  // capacity in whole blocks
   int length_ = 0;
   int pending_ = 0;  // rows of the tree in the tail
   int32_t parents_[kMaxPending];
+  Moves to_prefix_, to_front_;  // of a re-rooting, in this order; yet to be done
   AlignedBuffer<bf16> keys_, values_, tail_keys_, tail_values_;
 };
 

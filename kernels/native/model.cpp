@@ -84,6 +84,7 @@ bool Model::run(const RowPlan& plan, KvCache& cache, float* logits) {
   ForwardPass pass(*this, plan, cache, logits);
   pool_.run([](void* context, int thread) { static_cast<ForwardPass*>(context)->run(thread); },
             &pass);
+  cache.settled();
   return true;
 }
 

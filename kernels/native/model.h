@@ -47,6 +47,7 @@ class Model {
   bool start(const Shape& shape, const SwiftspecWeights& weights, int threads,
              const KernelTable& kernels);
   const Shape& shape() const { return shape_; }
+  const KernelTable& kernels() const { return *kernels_; }
   // Runs the plan's rows; `logits` is [rows from plan.first_logits on][vocab]. False if there is no
   // memory; the cache is as before then.
   bool run(const RowPlan& plan, KvCache& cache, float* logits);

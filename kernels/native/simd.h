@@ -27,6 +27,8 @@ typedef int32_t LooseInt __attribute__((aligned(1), may_alias));
 
 SWIFTSPEC_INLINE F32 load(const float* p) { return *reinterpret_cast<const LooseF32*>(p); }
 SWIFTSPEC_INLINE void store(float* p, F32 v) { *reinterpret_cast<LooseF32*>(p) = v; }
+SWIFTSPEC_INLINE U16 load_u16(const uint16_t* p) { return *reinterpret_cast<const LooseU16*>(p); }
+SWIFTSPEC_INLINE void store_u16(uint16_t* p, U16 v) { *reinterpret_cast<LooseU16*>(p) = v; }
 SWIFTSPEC_INLINE F32 broadcast(float x) {
   return F32{x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x};
 }

@@ -115,7 +115,7 @@ def step(draw, mirror):
         mirror.truncate(draw(st.integers(max(0, len(mirror.prefix) - 3), len(mirror.prefix))))
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=FIXTURES)
+@settings(max_examples=15, deadline=None, suppress_health_check=FIXTURES)
 @given(data=st.data(), prefix=st.sampled_from([0, 5, 120, 127, 128]), threads=st.integers(1, 2))
 def test_any_history(tiny, any_isa, data, prefix, threads):
     model = tiny.model("llama")

@@ -40,6 +40,12 @@ class Backend(Protocol):
     vocab: int
     context: int
     weight_bytes: int
+    max_rows: int
+    """Rows that one call of `speculate` or `grow` can have."""
+    max_pending: int
+    """Rows that a cache's pending tree can hold."""
+    max_depth: int
+    """Rows that one root-to-node path of a pending tree can have."""
 
     def kv_bytes(self, capacity: int) -> int:
         """Bytes that a cache of `capacity` positions takes."""
@@ -57,11 +63,29 @@ class Backend(Protocol):
         """Logits [rows, vocab] of tree rows that hang on the committed prefix.
 
         `parents[i]` is the index (< i) of row i's parent in this call, or -1 for the prefix's end.
-        The rows' KV is pending until `commit`; a second call replaces it.
+        The rows' KV is pending until `commit` or `reroot`; a second call replaces it.
+        """
+
+    def grow(self, cache: KVCache, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
+        """Logits [rows, vocab] of rows that are added to the pending tree.
+
+        `parents[i]` is the index of row i's parent among all pending rows, those of this call
+        included, or -1 for the prefix's end. Each row attends to the prefix and to its own
+        ancestors (the non-square mask of SwiftSpec, section 3.1); positions go by depth.
+        Raises ContextTooLong where the rows do not fit; the tree is as before then.
+        """
+
+    def reroot(self, cache: KVCache, path: Sequence[int], keep: Sequence[int]) -> None:
+        """Move the KV of `path` into the prefix and compact that of `keep` behind it.
+
+        The evolving tree cache of SwiftSpec, section 3.2. `path` is a root-to-node path of pending
+        rows; `keep` ascends, and each of its rows hangs on the path's last row (on the prefix's
+        end if the path is empty) or on a row in `keep`. The kept rows are the pending tree then,
+        numbered in this order; all others are dropped. Computes nothing.
         """
 
     def commit(self, cache: KVCache, path: Sequence[int]) -> None:
-        """Move the KV of a root-to-node path of pending rows into the prefix, drop the rest."""
+        """`reroot` that keeps nothing pending."""
 
     def truncate(self, cache: KVCache, length: int) -> None:
         """Forget all positions from `length` on, and a pending tree."""

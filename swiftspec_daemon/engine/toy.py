@@ -72,12 +72,13 @@ def encode(text: bytes) -> list[int]:
 
 
 class ToyCache:
-    """The path's hash after each committed token, and the pending rows'."""
+    """The path's hash after each committed token, and the pending rows' with their parents."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
         self.states: list[int] = []
         self.pending: list[int] = []
+        self.parents: list[int] = []
 
     @property
     def length(self) -> int:
@@ -87,6 +88,10 @@ class ToyCache:
     def last(self) -> int:
         return self.states[-1] if self.states else _EMPTY
 
+    def drop_pending(self) -> None:
+        self.pending.clear()
+        self.parents.clear()
+
 
 class ToyBackend:
     """See the module."""
@@ -94,6 +99,9 @@ class ToyBackend:
     name = "toy"
     kernels = "python"
     weight_bytes = 0
+    max_rows = 64
+    max_pending = 256
+    max_depth = 64
 
     def __init__(self, options: ToyOptions) -> None:
         self.options = options
@@ -109,7 +117,7 @@ class ToyBackend:
     def append(self, cache: KVCache, tokens: Sequence[int], *, logits: bool) -> Logits | None:
         toy = _own(cache)
         self._make_room(toy, len(tokens))
-        toy.pending.clear()
+        toy.drop_pending()
         for token in tokens:
             toy.states.append(self._after(toy.last, token))
         self._spend(len(tokens))
@@ -118,22 +126,45 @@ class ToyBackend:
     def speculate(self, cache: KVCache, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
         toy = _own(cache)
         self._make_room(toy, len(tokens))
-        states: list[int] = []
+        toy.drop_pending()
+        return self.grow(cache, tokens, parents)
+
+    def grow(self, cache: KVCache, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
+        toy = _own(cache)
+        first = len(toy.pending)
+        self._make_room(toy, first + len(tokens))
+        if not (0 < len(tokens) <= self.max_rows and first + len(tokens) <= self.max_pending):
+            raise UsageError(f"{len(tokens)} rows do not go into a tree of {first}.")
+        states = list(toy.pending)
         for token, parent in zip(tokens, parents, strict=True):
+            if not -1 <= parent < len(states):
+                raise UsageError("A parent does not come before its row.")
             states.append(self._after(toy.last if parent < 0 else states[parent], token))
         toy.pending = states
+        toy.parents += parents
         self._spend(len(tokens))
-        return np.stack([self._logits(state) for state in states])
+        return np.stack([self._logits(state) for state in states[first:]])
 
     def commit(self, cache: KVCache, path: Sequence[int]) -> None:
+        self.reroot(cache, path, [])
+
+    def reroot(self, cache: KVCache, path: Sequence[int], keep: Sequence[int]) -> None:
         toy = _own(cache)
+        if [toy.parents[row] for row in path] != [-1, *path][: len(path)]:
+            raise UsageError("The rows to commit are no path of the pending tree.")
+        place = {path[-1] if path else -1: -1}
+        for i, row in enumerate(keep):
+            if toy.parents[row] not in place or (i and row <= keep[i - 1]):
+                raise UsageError("The rows to keep do not all hang on the path's end.")
+            place[row] = i
         toy.states += [toy.pending[row] for row in path]
-        toy.pending.clear()
+        toy.parents = [place[toy.parents[row]] for row in keep]
+        toy.pending = [toy.pending[row] for row in keep]
 
     def truncate(self, cache: KVCache, length: int) -> None:
         toy = _own(cache)
         del toy.states[length:]
-        toy.pending.clear()
+        toy.drop_pending()
 
     def _after(self, state: int, token: int) -> int:
         if token == self.options.crash_id:

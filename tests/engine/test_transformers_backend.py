@@ -80,6 +80,44 @@ def test_tree_rows_give_plain_logits_of_their_paths(backend: TransformersBackend
     assert cache.length == len(PREFIX)
 
 
+def test_a_tree_grows_and_is_rerooted(backend: TransformersBackend) -> None:
+    """Rows in three calls; the path [0, 1] is committed, its children 4 and 5 stay."""
+    cache = backend.new_cache(32)
+    backend.append(cache, PREFIX, logits=False)
+    for start, stop in ((0, 1), (1, 4), (4, 6)):
+        rows = backend.grow(cache, TOKENS[start:stop], PARENTS[start:stop])
+        assert rows.shape == (stop - start, 64)
+        for row, path in zip(rows, PATHS[start:stop], strict=True):
+            assert close(row, plain(backend, PREFIX + [TOKENS[i] for i in path]))
+    assert cache.length == len(PREFIX)
+    backend.reroot(cache, [0, 1], [4, 5])
+    text = [*PREFIX, 9, 30]
+    assert cache.length == len(text)
+    rows = backend.grow(cache, [2, 3, 4], [1, 0, -1])
+    for row, path in zip(rows, ([50, 2], [12, 3], [4]), strict=True):
+        assert close(row, plain(backend, [*text, *path]))
+    backend.reroot(cache, [], [0, 3])
+    assert close(backend.grow(cache, [6], [1])[0], plain(backend, [*text, 12, 3, 6]))
+    backend.reroot(cache, [0, 1, 2], [])
+    logits = backend.append(cache, [11], logits=True)
+    assert logits is not None
+    assert close(logits, plain(backend, [*text, 12, 3, 6, 11]))
+
+
+def test_moves_that_are_none_are_refused(backend: TransformersBackend) -> None:
+    cache = backend.new_cache(32)
+    backend.append(cache, PREFIX, logits=False)
+    backend.grow(cache, TOKENS, PARENTS)
+    for path, keep in (([0, 3], []), ([0], [3]), ([0], [5]), ([], [3, 0]), ([3], [3])):
+        with pytest.raises(EngineError):
+            backend.reroot(cache, path, keep)
+    with pytest.raises(EngineError):
+        backend.grow(cache, [1], [7])
+    with pytest.raises(ContextTooLong):
+        backend.grow(cache, [1] * 20, [-1] * 20)
+    assert close(backend.grow(cache, [1], [5])[0], plain(backend, [*PREFIX, 9, 30, 50, 1]))
+
+
 def test_commit_keeps_one_path(backend: TransformersBackend) -> None:
     cache = backend.new_cache(32)
     backend.append(cache, PREFIX, logits=False)

@@ -24,7 +24,12 @@ from swiftspec_daemon.errors import (
 from swiftspec_daemon.kernels.native import packing
 from swiftspec_daemon.kernels.native.choose import open_model
 from swiftspec_daemon.kernels.native.model import CacheFull
-from swiftspec_daemon.kernels.native.shape import MAX_PENDING, MAX_TREE_ROWS, NativeShape
+from swiftspec_daemon.kernels.native.shape import (
+    MAX_DEPTH,
+    MAX_PENDING,
+    MAX_TREE_ROWS,
+    NativeShape,
+)
 from swiftspec_daemon.models import rope
 from swiftspec_daemon.models.spec import ModelSpec
 from swiftspec_daemon.models.weights import WeightSource
@@ -143,6 +148,7 @@ class NativeBackend:
     name = "native"
     max_pending = MAX_PENDING
     max_rows = MAX_TREE_ROWS
+    max_depth = MAX_DEPTH
 
     def __init__(
         self,

@@ -48,6 +48,9 @@ class TransformersBackend:
     """
 
     name = "transformers"
+    max_rows = 256
+    max_pending = 1024
+    max_depth = 1024
 
     def __init__(self, model: Any, device: torch.device, context: int | None = None) -> None:
         """`model` is a transformers causal language model on `device`, in evaluation mode."""
@@ -143,34 +146,59 @@ class TransformersBackend:
     def speculate(self, cache: KVCache, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
         """Logits [rows, vocab] of tree rows on the committed prefix. Raises ContextTooLong."""
         own = _own(cache)
-        self._drop_pending(own)
         self._check_room(own, len(tokens))
-        paths = _paths(parents)
+        self._drop_pending(own)
+        return self.grow(own, tokens, parents)
+
+    def grow(self, cache: KVCache, tokens: Sequence[int], parents: Sequence[int]) -> Logits:
+        """Logits [rows, vocab] of rows added to the pending tree.
+
+        Raises ContextTooLong, EngineError for parents that do not come before their rows.
+        """
+        own = _own(cache)
+        first = len(own.pending)
+        self._check_room(own, first + len(tokens))
+        if first + len(tokens) > self.max_pending or not 0 < len(tokens) <= self.max_rows:
+            raise EngineError(f"{len(tokens)} rows do not go into a pending tree of {first}.")
+        pending = [*own.pending, *zip(tokens, parents, strict=True)]
+        paths = _paths([parent for _, parent in pending])
         if self._masked:
-            positions = [own.length + len(path) - 1 for path in paths]
-            mask = self._mask(own.length, positions, paths)
-            result = self._forward(own, tokens, positions, mask=mask)
+            keys = [own.length + len(path) - 1 for path in paths]
+            mask = self._mask(own.length, keys, paths[first:])
+            result = self._forward(own, tokens, keys[first:], mask=mask)
         else:
-            result = self._rows_by_path(own, tokens, paths)
-        own.pending = list(zip(tokens, parents, strict=True))
+            result = self._rows_by_path(own, [token for token, _ in pending], paths[first:])
+        own.pending = pending
         return result
 
     def commit(self, cache: KVCache, path: Sequence[int]) -> None:
         """Keep the KV of a root-to-node path of pending rows, drop the rest."""
+        self.reroot(cache, path, [])
+
+    def reroot(self, cache: KVCache, path: Sequence[int], keep: Sequence[int]) -> None:
+        """Move a path of pending rows into the prefix; `keep` stays pending, behind it.
+
+        One gather for keys and values of each layer. Raises EngineError for rows that are no such
+        path or do not hang on it.
+        """
         own = _own(cache)
         rows, pending = list(path), own.pending
-        parents = [pending[row][1] for row in rows]
-        if parents != [-1, *rows[:-1]][: len(rows)]:
+        if [pending[row][1] for row in rows] != [-1, *rows][: len(rows)]:
             raise EngineError("Rows to commit are no path of the pending tree.")
-        if not self._masked:
+        place = {rows[-1] if rows else -1: -1}
+        for i, row in enumerate(keep):
+            if pending[row][1] not in place or (i > 0 and row <= keep[i - 1]):
+                raise EngineError("Rows to keep do not hang on the path's end, or do not ascend.")
+            place[row] = i
+        kept = [(pending[row][0], place[pending[row][1]]) for row in keep]
+        if not self._masked:  # pending rows have no KV there
             self._drop_pending(own)
             self.append(own, [pending[row][0] for row in rows], logits=False)
-            return
-        keep = [*range(own.length), *(own.length + row for row in rows)]
-        if pending:
-            self._select(own, keep)
-        own.pending = []
-        own.length += len(rows)
+        elif pending:
+            chosen = [*range(own.length), *(own.length + row for row in (*rows, *keep))]
+            self._select(own, chosen)
+            own.length += len(rows)
+        own.pending = kept
 
     def truncate(self, cache: KVCache, length: int) -> None:
         """Forget all positions from `length` on, and a pending tree."""
@@ -215,7 +243,11 @@ class TransformersBackend:
         return np.stack(rows)
 
     def _mask(self, length: int, positions: Sequence[int], paths: Sequence[Sequence[int]]) -> Any:
-        """Additive masks [1, 1, rows, length + rows], one for each kind of layer."""
+        """Additive masks [1, 1, rows, length + pending], one for each kind of layer.
+
+        `positions` are those of all pending rows, `paths` those of the last of them, which are
+        run: the mask is not square where the tree grows (SwiftSpec, section 3.1).
+        """
         import torch
 
         keys = np.array([*range(length), *positions])
@@ -223,7 +255,8 @@ class TransformersBackend:
         allowed[:, :length] = True
         for row, path in enumerate(paths):
             allowed[row, [length + node for node in path]] = True
-        near = np.array(positions)[:, None] - keys[None, :] < (self._window or len(keys) + 1)
+        own = keys[len(keys) - len(paths) :]
+        near = own[:, None] - keys[None, :] < (self._window or len(keys) + 1)
         floor = torch.finfo(self._model.dtype).min
 
         def additive(seen: Any) -> Any:

@@ -18,6 +18,7 @@ from swiftspec_daemon.speculation.decoding import DecodeState, Ranked
 from swiftspec_daemon.speculation.ledger import KVLedger
 from swiftspec_daemon.speculation.tree import ROOT, TokenTree
 
+
 class DraftModel(Protocol):
     """A draft model and its KV of one text: a committed prefix, then pending rows ("slots").
 

@@ -12,16 +12,28 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
-from swiftspec_daemon.speculation.decoding import DecodeState, Ranked
+from swiftspec_daemon.speculation.decoding import Ranked
 from swiftspec_daemon.speculation.ledger import KVLedger
 from swiftspec_daemon.speculation.tree import ROOT, TokenTree
+
+
+_UNKNOWN = object()
+
+
+class DraftState(Protocol):
+    """What decoding has come to at one node (a value): a `DecodeState`, or a stand-in for it."""
+
+    def after(self, token: int) -> DraftState | None:
+        """The state behind a proposed token; None where the text ends with it, or may not go on
+        with it."""
 
 
 class DraftModel(Protocol):
     """A draft model and its KV of one text: a committed prefix, then pending rows ("slots").
 
+    It gets the states that the drafter was begun with, and what they give for further tokens.
     Where a call raises, the KV is as it was before.
     """
 
@@ -37,14 +49,14 @@ class DraftModel(Protocol):
     def held(self) -> list[int]:
         """The tokens of the committed prefix."""
 
-    def extend(self, tokens: Sequence[int], state: DecodeState | None) -> Ranked | None:
+    def extend(self, tokens: Sequence[int], state: Any | None) -> Ranked | None:
         """Commit tokens; what may come after the last one, if its `state` is given.
 
         Drops pending rows.
         """
 
     def grow(
-        self, tokens: Sequence[int], parents: Sequence[int], states: Sequence[DecodeState]
+        self, tokens: Sequence[int], parents: Sequence[int], states: Sequence[Any]
     ) -> list[Ranked]:
         """Add pending rows behind `parents` (slots, or -1 for the prefix's end) and rank what
         may come after each, under its own state."""
@@ -93,7 +105,7 @@ class TreeDrafter:
         self._missing: list[int] = []
         """Decided tokens whose KV is not there, the root last; none once the root is expanded."""
         self._begun = False
-        self._states: dict[int, DecodeState | None] = {}
+        self._states: dict[int, DraftState | None] = {}
         """By node; of the expanded ones at least."""
         self._leaves: list[tuple[float, int]] = []
         """A heap: the node that is to be run next comes first."""
@@ -103,7 +115,24 @@ class TreeDrafter:
         """The root has been expanded."""
         return self._begun and not self._missing
 
-    def begin(self, tokens: Sequence[int], state: DecodeState) -> None:
+    @property
+    def missing(self) -> int:
+        """Decided tokens, the root among them, that the draft has yet to run."""
+        return len(self._missing)
+
+    def expandable(self, node: int) -> bool:
+        """A later step may run `node`: it is a leaf, not too deep, and the text is not known to
+        end with it."""
+        if node == ROOT:
+            return self._begun and bool(self._missing)
+        return (
+            not self._expanded(node)
+            and self.tree.depths[node] < self._deepest
+            and self.tree.scores[node] > -math.inf
+            and self._states.get(node, _UNKNOWN) is not None
+        )
+
+    def begin(self, tokens: Sequence[int], state: DraftState) -> None:
         """Draft for another text: `tokens` are all decided ones, `state` that behind them.
 
         KV of a common beginning is reused, also what is in the tree. Runs nothing yet. Raises
@@ -132,7 +161,7 @@ class TreeDrafter:
             return self._prefill()
         return self._expand() if self._begun else 0
 
-    def accept(self, tokens: Sequence[int], state: DecodeState) -> int:
+    def accept(self, tokens: Sequence[int], state: DraftState) -> int:
         """Re-root along `tokens`, which were verified behind the root; `state` is behind them.
 
         Returns how many of them were in the tree, from the first one on. If all were, and the last
@@ -156,7 +185,7 @@ class TreeDrafter:
         self._plant(tokens[len(path) :], state)
         return found.matched
 
-    def _plant(self, missing: Sequence[int], state: DecodeState) -> None:
+    def _plant(self, missing: Sequence[int], state: DraftState) -> None:
         """Start a new tree at the last of `missing`, the tokens without KV."""
         self._missing = list(missing)
         self.tree = TokenTree(self._missing[-1])
@@ -164,7 +193,7 @@ class TreeDrafter:
         self._leaves = []
         self._begun = True
 
-    def _regrow(self, tree: TokenTree, old: list[int], state: DecodeState) -> None:
+    def _regrow(self, tree: TokenTree, old: list[int], state: DraftState) -> None:
         """Go on with what survived of the tree; its node i was node `old[i]`."""
         states = self._states
         self._states = {node: states[o] for node, o in enumerate(old) if o in states}
@@ -221,9 +250,7 @@ class TreeDrafter:
 
     def _best_leaves(self, count: int) -> list[int]:
         """Up to `count` leaves that can be expanded, best first; they are leaves no more."""
-        configured = self._configuration
-        deepest = min(len(configured) if configured else self.max_depth, self._model.max_depth)
-        tree, leaves = self.tree, self._leaves
+        tree, leaves, deepest = self.tree, self._leaves, self._deepest
         found: list[int] = []
         too_deep: list[tuple[float, int]] = []
         while leaves and len(found) < count:
@@ -237,7 +264,13 @@ class TreeDrafter:
             heapq.heappush(leaves, entry)
         return found
 
-    def _state(self, node: int) -> DecodeState | None:
+    @property
+    def _deepest(self) -> int:
+        """Nodes at this depth are not run."""
+        configured = self._configuration
+        return min(len(configured) if configured else self.max_depth, self._model.max_depth)
+
+    def _state(self, node: int) -> DraftState | None:
         """The state behind `node`, whose parent is expanded."""
         if node not in self._states:
             parent = self._states[self.tree.parents[node]]
@@ -264,4 +297,4 @@ class TreeDrafter:
         return node in self._ledger.slots
 
 
-__all__ = ["DraftModel", "TreeDrafter"]
+__all__ = ["DraftModel", "DraftState", "Ranked", "TreeDrafter"]

@@ -245,6 +245,25 @@ def test_a_leaf_that_was_not_run_is_a_hit_but_must_be_run():
     assert model.held() == text
 
 
+def test_what_is_left_to_run_is_told():
+    ranked = hashed(3)
+    first, second, third = ranked(tuple(PROMPT))[0]
+    found = drafter(FunctionDraft(ranked), width=1, max_depth=2)
+    assert (found.missing, found.expandable(0)) == (0, False)
+    found.begin(PROMPT, TextState(tuple(PROMPT), frozenset([second])))
+    assert (found.missing, found.expandable(0)) == (5, True)
+    found.step()
+    assert (found.missing, found.expandable(0)) == (0, False)
+    nodes = [found.tree.child(0, token) for token in (first, second, third)]
+    assert all(map(found.expandable, nodes))
+    run(found)
+    assert not any(map(found.expandable, range(len(found.tree))))
+    found.max_depth = 3
+    assert [node for node in range(len(found.tree)) if found.expandable(node)] == [
+        node for node in range(len(found.tree)) if found.tree.depths[node] == 2
+    ]
+
+
 def test_nothing_verified_changes_nothing():
     found = begun(FunctionDraft(hashed(3)))
     run(found, 3)

@@ -18,7 +18,6 @@ from swiftspec_daemon.speculation.decoding import Ranked
 from swiftspec_daemon.speculation.ledger import KVLedger
 from swiftspec_daemon.speculation.tree import ROOT, TokenTree
 
-
 _UNKNOWN = object()
 
 

@@ -6,6 +6,7 @@ Knows the client and the terminal; reading the file is `target`'s.
 from __future__ import annotations
 
 import asyncio
+import enum
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,44 @@ if TYPE_CHECKING:
     from swiftspec_daemon.client import AsyncClient, Done, Status, Timings
     from swiftspec_daemon.documents import Document
     from swiftspec_daemon.protocol.messages import Position
+
+
+class _Speculation(enum.StrEnum):
+    """`protocol.messages.Speculation`, as the command line's parser wants it."""
+
+    AUTO = "auto"
+    OFF = "off"
+    NGRAM = "ngram"
+    SERIAL = "serial"
+    ASYNC = "async"
+
+
+_Temperature = Annotated[
+    float | None, typer.Option(min=0.0, help="0 always takes the likeliest token.")
+]
+_Seed = Annotated[int | None, typer.Option(help="Of the sampling, for temperature > 0.")]
+_TopK = Annotated[int | None, typer.Option(min=0, help="Only the so many likeliest tokens.")]
+_TopP = Annotated[
+    float | None,
+    typer.Option(max=1.0, help="Only the likeliest tokens that together have this probability."),
+]
+_MinP = Annotated[
+    float | None,
+    typer.Option(
+        min=0.0, max=1.0, help="Only tokens with this part of the likeliest one's probability."
+    ),
+]
+_Penalty = Annotated[
+    float | None,
+    typer.Option(help="Above 1: what has been written already becomes less likely."),
+]
+_SpeculationOption = Annotated[
+    _Speculation | None,
+    typer.Option(
+        help="How tokens are guessed ahead. It changes the speed, never the text.",
+        show_choices=True,
+    ),
+]
 
 
 def complete(
@@ -34,10 +73,13 @@ def complete(
     ] = False,
     max_tokens: Annotated[int | None, typer.Option(min=1, help="At most this many tokens.")] = None,
     max_lines: Annotated[int | None, typer.Option(min=1, help="At most this many lines.")] = None,
-    temperature: Annotated[
-        float | None, typer.Option(min=0.0, help="0 always takes the likeliest token.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the sampling, for temperature > 0.")] = None,
+    temperature: _Temperature = None,
+    seed: _Seed = None,
+    top_k: _TopK = None,
+    top_p: _TopP = None,
+    min_p: _MinP = None,
+    repetition_penalty: _Penalty = None,
+    speculation: _SpeculationOption = None,
     timings: Annotated[
         bool | None,
         typer.Option(
@@ -62,6 +104,11 @@ def complete(
         "max_lines": max_lines,
         "temperature": temperature,
         "seed": seed,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "speculation": speculation.value if speculation else None,
     }
     show_timings = sys.stdout.isatty() if timings is None else timings
     from swiftspec_daemon.cli.console import write_json

@@ -160,6 +160,11 @@ class AsyncClient:
         max_lines: int | None = None,
         temperature: float | None = None,
         seed: int | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
+        speculation: wire.Speculation | None = None,
     ) -> Completion:
         """Ask for a completion; it supersedes an earlier one of the same document."""
         completion = Completion(next(self._numbers), self._cancel)
@@ -174,6 +179,11 @@ class AsyncClient:
             max_lines=max_lines,
             temperature=temperature,
             seed=seed,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            speculation=speculation,
         )
         try:
             await self._send(request)

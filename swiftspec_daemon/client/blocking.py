@@ -141,6 +141,11 @@ class Client:
         max_lines: int | None = None,
         temperature: float | None = None,
         seed: int | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
+        repetition_penalty: float | None = None,
+        speculation: wire.Speculation | None = None,
     ) -> BlockingCompletion:
         """Ask for a completion; it supersedes an earlier one of the same document."""
         request = self._client.complete(
@@ -152,6 +157,11 @@ class Client:
             max_lines=max_lines,
             temperature=temperature,
             seed=seed,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            speculation=speculation,
         )
         return BlockingCompletion(self.wait(request), self)
 

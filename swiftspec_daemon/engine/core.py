@@ -19,6 +19,7 @@ from swiftspec_daemon.engine.messages import (
     Finished,
     FinishReason,
     Generate,
+    TokenLogProbs,
     Tokens,
     Unload,
     Usage,
@@ -154,7 +155,8 @@ class EngineCore:
         job.last = ended
         if ids:
             usage = None if decoding else self._usage(request, job)
-            self._emit(Tokens(id=request, ids=ids, usage=usage))
+            found = [TokenLogProbs(*item) for item in generation.log_probs]
+            self._emit(Tokens(id=request, ids=ids, usage=usage, logprobs=found))
         if generation.finished is not None:
             self._finish(request, generation.finished)
 

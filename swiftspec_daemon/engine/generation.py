@@ -7,6 +7,7 @@ same. Knows no other request, no queue and no clock.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,6 +17,8 @@ from swiftspec_daemon.errors import ContextTooLong, UsageError
 from swiftspec_daemon.speculation.constraint import TokenTable
 from swiftspec_daemon.speculation.decoding import DecodeRules
 from swiftspec_daemon.speculation.sampling import LogProbs, SamplingParameters
+
+_MOST_LOGPROBS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +49,14 @@ class Vocabulary:
                 temperature=request.temperature,
                 top_k=request.top_k,
                 top_p=request.top_p,
+                min_p=request.min_p,
+                repetition_penalty=request.repetition_penalty,
+                logit_bias=request.logit_bias,
                 seed=request.seed,
             ),
             required=request.required,
             stops=tuple(filter(None, request.stop)),
+            logprobs=request.logprobs,
         )
 
 
@@ -112,10 +119,25 @@ def _check(request: Generate, vocabulary: Vocabulary, context: int) -> None:
         raise UsageError(f"A token id of the prompt is outside 0 to {vocabulary.size - 1}.")
     if request.max_tokens < 0:
         raise UsageError("max_tokens is negative.")
-    if not (request.temperature >= 0 and request.top_k >= 0 and request.top_p > 0):
-        raise UsageError("temperature and top_k must be 0 or more, and top_p more than 0.")
+    _check_sampling(request, vocabulary)
     if len(request.prompt) > context:
         raise ContextTooLong(
             f"The prompt has {len(request.prompt)} tokens; the model's context holds {context}.",
             "Send a shorter prompt, or raise the setting model.context.",
         )
+
+
+def _check_sampling(request: Generate, vocabulary: Vocabulary) -> None:
+    if not (request.temperature >= 0 and request.top_k >= 0 and request.top_p > 0):
+        raise UsageError("temperature and top_k must be 0 or more, and top_p more than 0.")
+    if not 0 <= request.min_p <= 1:
+        raise UsageError("min_p must be between 0 and 1.")
+    if not 0 < request.repetition_penalty < math.inf:
+        raise UsageError("repetition_penalty must be a number above 0; 1 is none.")
+    for token, bias in request.logit_bias.items():
+        if not 0 <= token < vocabulary.size:
+            raise UsageError(f"A token id of logit_bias is outside 0 to {vocabulary.size - 1}.")
+        if not math.isfinite(bias):
+            raise UsageError("A value of logit_bias is not a finite number.")
+    if not 0 <= request.logprobs <= _MOST_LOGPROBS:
+        raise UsageError(f"logprobs must be between 0 and {_MOST_LOGPROBS}.")

@@ -32,6 +32,14 @@ class Priority(enum.IntEnum):
         return self >= Priority.LOOK_AHEAD
 
 
+Speculation = Literal["auto", "off", "ngram", "serial", "async"]
+"""How tokens are guessed ahead; the text is the same with all of them.
+
+auto: what is fastest; off: not at all; ngram: from the text alone; serial: by a draft model in the
+same process, between the target's steps; async: by one in a process of its own, during them.
+"""
+
+
 class _Message(msgspec.Struct, kw_only=True, frozen=True, tag_field="type"):
     pass
 
@@ -56,6 +64,12 @@ class Generate(_Message, tag="generate", frozen=True):
     top_k: int = 0
     """0 is all."""
     top_p: float = 1.0
+    min_p: float = 0.0
+    """Only tokens with at least this part of the likeliest one's probability; 0 to 1."""
+    repetition_penalty: float = 1.0
+    """Makes tokens of the prompt and the new text less likely if above 1."""
+    logit_bias: dict[int, float] = {}
+    """Added to the logits of these token ids."""
     seed: int = 0
     """With the absolute position and the token id it keys the sampling noise."""
     required: bytes = b""
@@ -64,6 +78,9 @@ class Generate(_Message, tag="generate", frozen=True):
     """Token ids that end the text; they are not sent."""
     stop: list[bytes] = []
     """Byte strings that end the text; the token that completes one is sent."""
+    logprobs: int = 0
+    """0: none; else log-probabilities of each token and of this many likeliest ones."""
+    speculation: Speculation = "auto"
 
 
 class Cancel(_Message, tag="cancel", frozen=True):
@@ -131,11 +148,22 @@ class Usage(msgspec.Struct, kw_only=True, frozen=True):
     """From the first new token to the last."""
 
 
+class TokenLogProbs(msgspec.Struct, frozen=True, array_like=True):
+    """Natural log-probabilities at one token, after temperature, filters, penalty and bias."""
+
+    log_prob: float
+    top_ids: list[int]
+    """The likeliest tokens, best first."""
+    top_log_probs: list[float]
+
+
 class Tokens(_Message, tag="tokens", frozen=True):
     """New tokens of request `id`, decided and final."""
 
     id: int
     ids: list[int]
+    logprobs: list[TokenLogProbs] = []
+    """One for each of `ids`, if the request asks for them."""
     usage: Usage | None = None
     """With the first tokens: what the request has cost so far, should it be cancelled later."""
 

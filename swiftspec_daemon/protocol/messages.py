@@ -15,6 +15,10 @@ PROTOCOL_VERSION = 1
 SUBPROTOCOL = "swiftspec.v1"
 """Websocket subprotocol. A client that cannot set headers also offers "bearer.<token>"."""
 
+Speculation = Literal["auto", "off", "ngram", "serial", "async"]
+"""auto: what is fastest; off: none; ngram: from the text alone; serial: a draft model between the
+target's steps; async: a draft model during them."""
+
 PositionEncoding = Literal["utf-8", "utf-16", "utf-32"]
 
 
@@ -95,7 +99,19 @@ class Complete(Message, tag="complete", frozen=True):
     max_lines: int | None = None
     """At most this many lines; the setting `completion.max_lines` if absent."""
     temperature: float | None = None
+    """0 always takes the likeliest token; the setting `completion.temperature` if absent."""
     seed: int | None = None
+    """Of the sampling; the setting `completion.seed` if absent."""
+    top_k: int | None = None
+    """Only the so many likeliest tokens; all if absent or 0."""
+    top_p: float | None = None
+    """Only the likeliest tokens that together have this probability; all if absent or 1."""
+    min_p: float | None = None
+    """Only tokens with this part of the likeliest one's probability; all if absent or 0."""
+    repetition_penalty: float | None = None
+    """Above 1: what is in the prompt or the new text already becomes less likely."""
+    speculation: Speculation | None = None
+    """How tokens are guessed ahead. It changes the speed, never the text."""
 
 
 class Cancel(Message, tag="cancel", frozen=True):

@@ -199,6 +199,11 @@ class Connection:
             max_lines=request.max_lines,
             temperature=request.temperature,
             seed=request.seed,
+            top_k=request.top_k,
+            top_p=request.top_p,
+            min_p=request.min_p,
+            repetition_penalty=request.repetition_penalty,
+            speculation=request.speculation,
         )
         offset = document.offset(request.position, encoding, strict=True)
         return self._hub.service.complete(

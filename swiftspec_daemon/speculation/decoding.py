@@ -25,10 +25,8 @@ from swiftspec_daemon.speculation.sampling import (
     SamplingParameters,
     choose,
     distribution,
-    greatest,
     greedy,
     log_probs,
-    log_total,
     perturb,
     top_log_probs,
 )
@@ -124,20 +122,44 @@ class DecodeState:
         """
         rules = self.rules
         state, allowed = self._masked() if self.constraint.rest else (self, None)
-        found: LogProbs | None = None
         row = logits[: rules.limit]
         if rules.plain and allowed is None:
-            token = greedy(row)
-        else:
-            sampling = rules.sampling
-            choice = distribution(row, sampling, allowed, state.seen)
-            token = choose(choice, state.position, sampling)
-            if rules.logprobs:
-                found = log_probs(choice, token, rules.logprobs)
-        if token in rules.ends and not state.constraint.rest:
-            return Decision(token, None, "stop", False, None)
-        after, finish = state._advance(token)
-        return Decision(token, after, finish, True, found)
+            return state._decision(greedy(row), None)
+        choice = distribution(row, rules.sampling, allowed, state.seen)
+        return state._decision(choose(choice, state.position, rules.sampling), choice)
+
+    def take(self, token: int, logits: Row) -> Decision:
+        """The decision for a token that another rule than `decide`'s has picked.
+
+        `logits`, as there, are for log-probabilities. The token must be a possible one.
+        """
+        rules = self.rules
+        state, allowed = self._masked() if self.constraint.rest else (self, None)
+        if not rules.logprobs:
+            return state._decision(token, None)
+        row = logits[: rules.limit]
+        return state._decision(token, distribution(row, rules.sampling, allowed, state.seen))
+
+    def probabilities(self, logits: Row, ids: Ids | None = None) -> npt.NDArray[np.float64]:
+        """What a token is sampled from here, float64 [ids of the tokenizer], sum 1 to rounding.
+
+        Arguments and errors as those of `rank`. Greedy: all of it on the greatest logit. All zero
+        where a trimmed head has none of the tokens that fit the required bytes.
+        """
+        rules = self.rules
+        state, allowed = self._masked() if self.constraint.rest else (self, None)
+        row = _spread(logits, ids, rules)
+        if allowed is not None and ids is not None and not np.isin(allowed, ids).any():
+            return np.zeros(rules.limit)
+        choice = distribution(row, rules.sampling, allowed, state.seen)
+        dense = np.zeros(rules.limit)
+        if rules.sampling.greedy:
+            dense[choice.token(int(choice.values.argmax()))] = 1.0
+            return dense
+        weights = np.exp(choice.values - choice.values.max())
+        places = slice(0, len(row)) if choice.ids is None else choice.ids
+        dense[places] = weights / weights.sum()
+        return dense
 
     def after(self, token: int) -> DecodeState | None:
         """The state behind a proposed token; None if the text ends with it or it is not allowed.
@@ -208,10 +230,8 @@ class DecodeState:
             index, scores = perturb(choice, self.position, sampling.seed, k)
             ids = index if choice.ids is None else choice.ids[index]
             choice = Distribution(ids, scores)
-        total = log_total(choice.values)
-        columns = greatest(choice.values, k).tolist()
-        values = choice.values[columns].tolist()
-        return [choice.token(column) for column in columns], [value - total for value in values]
+        columns, confidences = top_log_probs(choice.values, k)
+        return [choice.token(column) for column in columns], confidences
 
     def _masked(self) -> tuple[DecodeState, Ids | None]:
         """This state and the ids that may come next (None: all), where bytes are required.
@@ -225,6 +245,17 @@ class DecodeState:
             self, constraint=self.constraint.released(), stops=StopMatcher(self.rules.stops)
         )
         return free, None
+
+    def _decision(self, token: int, choice: Distribution | None) -> Decision:
+        """What picking the token means, here behind `_masked`; `choice` if logprobs are asked."""
+        rules = self.rules
+        if token in rules.ends and not self.constraint.rest:
+            return Decision(token, None, "stop", False, None)
+        found = None
+        if rules.logprobs and choice is not None:
+            found = log_probs(choice, token, rules.logprobs)
+        after, finish = self._advance(token)
+        return Decision(token, after, finish, True, found)
 
     def _advance(self, token: int) -> tuple[DecodeState | None, Finish | None]:
         """The state behind an allowed token that is no end id, and why the text ends with it."""

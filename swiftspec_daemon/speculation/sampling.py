@@ -25,6 +25,7 @@ Floats = npt.NDArray[np.float32] | npt.NDArray[np.float64]
 
 _FIXED_POINT = 2.0**40
 """Weights are summed as integers: sums then do not depend on order or padding."""
+_EXACT_TERMS = 2**13
 _FIRST_CANDIDATES = 256
 _NEAR = 8.0
 """Tokens less than this below the maximum are tried first for the noisy maximum."""
@@ -194,22 +195,20 @@ def log_total(values: Floats) -> float:
     Terms are summed in fixed point, so that masked or padded entries (-inf) change no bit.
     """
     wide = values.astype(np.float64)
-    most = float(wide.max())
-    terms = (np.exp(wide - most) * _FIXED_POINT).astype(np.int64)
-    return most + math.log(int(terms.sum()) / _FIXED_POINT)
+    return float(wide.max()) + math.log(_total(_weights(wide)) / _FIXED_POINT)
 
 
-def top_log_probs(logits: npt.NDArray[np.float32], count: int) -> tuple[list[int], list[float]]:
+def top_log_probs(logits: Floats, count: int) -> tuple[list[int], list[float]]:
     """Indices of the `count` greatest logits, best first, and the log-softmax at them.
 
-    Fast rather than exact (float32): for drafts, where it decides nothing. Raises EngineError for
+    Fast rather than exact: for drafts, where it decides nothing. Raises EngineError for
     logits that are no numbers (NaN first of all, or no finite maximum).
     """
     best = greatest(logits, count)
     most = float(logits[best[0]]) if len(best) else -math.inf
     if not math.isfinite(most):
         raise _no_numbers()
-    total = most + math.log(float(np.exp(logits - np.float32(most)).sum()))
+    total = most + math.log(float(np.exp(logits - logits[best[0]]).sum()))
     return best.tolist(), [value - total for value in logits[best].tolist()]
 
 
@@ -275,22 +274,30 @@ def _nucleus(scaled: npt.NDArray[np.float64], top_p: float) -> Ids:
 
     Tokens below 2**-40 of the maximum's probability count as impossible.
     """
-    likely = np.flatnonzero(scaled >= scaled.max() + math.log(1 / _FIXED_POINT))
-    return likely[_heaviest(scaled[likely], top_p)]
-
-
-def _heaviest(scaled: npt.NDArray[np.float64], top_p: float) -> Ids:
-    weights = (np.exp(scaled - scaled.max()) * _FIXED_POINT).astype(np.int64)
-    needed = top_p * int(weights.sum())
+    weights = _weights(scaled)
+    needed = top_p * _total(weights)
     count = min(_FIRST_CANDIDATES, len(weights))
     while True:
         top = np.sort(np.partition(weights, len(weights) - count)[len(weights) - count :])[::-1]
-        enough = np.flatnonzero(np.cumsum(top) >= needed)
+        enough = np.flatnonzero(np.cumsum(top.astype(np.int64)) >= needed)
         if len(enough):
-            return np.flatnonzero(weights >= max(1, int(top[enough[0]])))
+            return np.flatnonzero(weights >= max(1.0, float(top[enough[0]])))
         if count == len(weights):  # top_p so near 1 that rounding of the product asks for more
             return np.flatnonzero(weights > 0)
         count = min(4 * count, len(weights))
+
+
+def _weights(scaled: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Probabilities relative to the greatest one, as whole multiples of 2**-40."""
+    weights: npt.NDArray[np.float64] = scaled - scaled.max()
+    np.exp(weights, out=weights)
+    weights *= _FIXED_POINT
+    return np.floor(weights, out=weights)
+
+
+def _total(weights: npt.NDArray[np.float64]) -> int:
+    """The exact sum: no block's sum passes 2**53, below which doubles hold every integer."""
+    return sum(map(int, np.add.reduceat(weights, np.arange(0, len(weights), _EXACT_TERMS))))
 
 
 def _no_numbers() -> EngineError:

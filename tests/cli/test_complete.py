@@ -96,6 +96,20 @@ def test_one_json_object(files, daemon, target, line, column, encoding):
     assert ("read as Latin-1" in done.stderr) == (encoding == "latin-1")
 
 
+def test_sampling_and_speculation(files, daemon):
+    sampling = ["--temperature", "0.9", "--top-k", "40", "--top-p", "0.95", "--min-p", "0.01"]
+    sampling += ["--repetition-penalty", "1.1", "--seed", "5"]
+    texts = set()
+    for way in ("auto", "off", "ngram", "serial", "async"):
+        done = files("complete", "good.py:2:11", "--json", *sampling, "--speculation", way)
+        assert done.returncode == 0, done.stderr
+        texts.add(json.loads(done.stdout)["text"])
+    assert len(texts) == 1  # speculation changes no text
+    done = files("complete", "good.py:2:11", "--speculation", "sometimes")
+    assert done.returncode == 2
+    assert "sometimes" in done.stderr
+
+
 def test_standard_input(files, daemon):
     done = files("complete", "-:1", "--json", "--max-tokens", "4", stdin=b"x = ")
     assert done.returncode == 0, done.stderr

@@ -50,6 +50,30 @@ async def test_the_engine_is_asked_for_the_text_before_the_cursor(server):
     assert 7 <= request.max_tokens <= 20
 
 
+async def test_the_engine_is_asked_for_the_sampling_that_was_asked_for(server):
+    client = await server.connect()
+    await client.open("x = ")
+    wanted = {
+        "top_k": 5,
+        "top_p": 0.9,
+        "min_p": 0.1,
+        "repetition_penalty": 1.2,
+        "speculation": "ngram",
+    }
+    await client.complete(0, 4, temperature=0.5, **wanted)
+    await client.complete(0, 4)
+    first, second = server.engine.requests
+    assert {name: getattr(first, name) for name in wanted} == wanted
+    plain = {
+        "top_k": 0,
+        "top_p": 1.0,
+        "min_p": 0.0,
+        "repetition_penalty": 1.0,
+        "speculation": "auto",
+    }
+    assert {name: getattr(second, name) for name in wanted} == plain
+
+
 async def test_text_comes_in_the_files_line_ends(server):
     client = await server.connect()
     await client.open("a\r\nx = ")
@@ -297,7 +321,18 @@ async def test_a_broken_script_does_not_end_the_server(serve):
 
 
 @pytest.mark.parametrize(
-    "fields", [{"max_tokens": 0}, {"max_tokens": -5}, {"max_lines": 0}, {"temperature": -1}]
+    "fields",
+    [
+        {"max_tokens": 0},
+        {"max_tokens": -5},
+        {"max_lines": 0},
+        {"temperature": -1},
+        {"top_k": -1},
+        {"top_p": 0},
+        {"top_p": 1.5},
+        {"min_p": 2},
+        {"repetition_penalty": 0},
+    ],
 )
 async def test_senseless_options_are_refused(server, fields):
     client = await server.connect()

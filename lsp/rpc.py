@@ -1,36 +1,36 @@
 """JSON-RPC over stdio: pygls's dispatcher without typed parameters, on non-blocking pipes.
 
 Parameters stay plain JSON values, because editors send fields that the specification does not
-have and leave out fields that it requires; `params.py` reads them leniently. Only framing,
-dispatch and cancellation of pygls are used: none of its workspace, which would keep a second copy
-of every document. Knows nothing of what the methods do.
+have and leave out fields that it requires; `params.py` reads them leniently. Only dispatch,
+cancellation and writing of pygls are used: not its reader, which skips bad messages without an
+answer and follows one spelling of the headers only, and none of its workspace, which would keep a
+second copy of every document. Knows nothing of what the methods do.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import math
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
 import cattrs
-from lsprotocol.types import CancelParams
-from pygls.exceptions import JsonRpcException
-from pygls.io_ import StdinAsyncReader, StdoutWriter, run_async
+from lsprotocol.types import CancelParams, ResponseErrorMessage
+from pygls.exceptions import JsonRpcException, JsonRpcInvalidRequest, JsonRpcParseError
+from pygls.io_ import StdinAsyncReader, StdoutWriter
 from pygls.protocol import JsonRPCProtocol
-from pygls.protocol.json_rpc import (
-    JsonRPCNotification,
-    JsonRPCRequestMessage,
-    JsonRPCResponseMessage,
-)
+from pygls.protocol.json_rpc import JsonRPCNotification, JsonRPCRequestMessage
 from pygls.server import JsonRPCServer
+
+from .framing import MAX_HEADER_BYTES, Source, read_frame
 
 _log = logging.getLogger(__name__)
 _CANCEL = "$/cancelRequest"
-_MAX_HEADER_BYTES = 64 * 1024
 
+Message = JsonRPCRequestMessage | JsonRPCNotification
 Handler = Callable[[Any], Any]
 """Takes the parameters; a coroutine function can be cancelled by the client."""
 Guard = Callable[[str], JsonRpcException | None]
@@ -53,23 +53,58 @@ class _Protocol(JsonRPCProtocol):
         if self.guard is None or self.guard(method_name) is None:
             super()._handle_notification(method_name, params)
 
-    def structure_message(self, data: dict[str, Any]) -> Any:
-        """A message object for a JSON-RPC message; any other JSON object as it is.
+    def receive(self, body: bytes) -> None:
+        """Dispatch the message of a frame; answer it by an error if it is none.
 
-        Called by the JSON decoder for each object, innermost first.
+        That error has no id, even if the message has one: what is wrong may be just that.
         """
-        if "jsonrpc" not in data:
-            return data
-        version, params = str(data["jsonrpc"]), data.get("params")
-        method = data.get("method")
-        if not isinstance(method, str):
-            return JsonRPCResponseMessage(data.get("id", ""), version, data.get("result"))
-        if "id" in data:
-            return JsonRPCRequestMessage(data["id"], method, version, params)
-        if method == _CANCEL:
-            cancelled = params.get("id") if isinstance(params, dict) else None
-            params = CancelParams(id=cancelled if isinstance(cancelled, int | str) else "")
-        return JsonRPCNotification(method, version, params)
+        try:
+            message = parse(body)
+        except JsonRpcException as error:
+            # The message may hold the user's text: it is not logged.
+            _log.warning("refused a message: %s", error.message)
+            self._send_data(ResponseErrorMessage(id=None, error=error.to_response_error()))
+        else:
+            if message is not None:
+                self.handle_message(message)
+
+
+def parse(body: bytes) -> Message | None:
+    """The JSON-RPC 2.0 message in the body of a frame, with parameters as plain JSON values.
+
+    None for a response, which answers nothing, since we send no requests. Raises
+    JsonRpcParseError if it is not JSON in UTF-8, and JsonRpcInvalidRequest if it is no message of
+    the Language Server Protocol, which has no batches.
+    """
+    try:
+        given = json.loads(body.decode("utf-8"))
+    except (ValueError, RecursionError):  # not UTF-8, not JSON; nested too deep
+        raise JsonRpcParseError("The message is not JSON in UTF-8.") from None
+    if not isinstance(given, dict) or given.get("jsonrpc") != JsonRPCProtocol.VERSION:
+        raise JsonRpcInvalidRequest("The message is not a JSON-RPC 2.0 object.")
+    if not _is_id(given.get("id")):
+        raise JsonRpcInvalidRequest("The id is neither a string nor a number.")
+    if "method" not in given and ("result" in given or "error" in given):
+        return None
+    method, params = given.get("method"), given.get("params")
+    if not isinstance(method, str):
+        raise JsonRpcInvalidRequest("The message has no method.")
+    if "id" in given:
+        return JsonRPCRequestMessage(given["id"], method, JsonRPCProtocol.VERSION, params)
+    if method == _CANCEL:
+        cancelled = params.get("id") if isinstance(params, dict) else None
+        params = CancelParams(id=cancelled if isinstance(cancelled, int | str) else "")
+    return JsonRPCNotification(method, JsonRPCProtocol.VERSION, params)
+
+
+def _is_id(value: Any) -> bool:
+    """Whether a request may have this id, and its answer can repeat it.
+
+    Python's decoder takes NaN and Infinity, which are not JSON. In parameters they do no harm.
+    """
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or (isinstance(value, int | str) and not isinstance(value, bool))
 
 
 class RpcServer(JsonRPCServer):
@@ -79,8 +114,7 @@ class RpcServer(JsonRPCServer):
 
     def __init__(self) -> None:
         super().__init__(_Protocol, cattrs.Converter)
-        self._stop = threading.Event()
-        self._ended: asyncio.Event | None = None
+        self._ended = asyncio.Event()
 
     def handle(self, method: str, handler: Handler) -> None:
         """Answer `method` (a request or a notification) by `handler`."""
@@ -96,31 +130,36 @@ class RpcServer(JsonRPCServer):
 
     def stop(self) -> None:
         """End `serve` after the message that is being handled."""
-        self._stop.set()
-        if self._ended is not None:
-            self._ended.set()
+        self._ended.set()
 
     async def serve(self) -> None:
-        """Read and dispatch messages until `stop` or the end of the input."""
-        self._ended = asyncio.Event()
-        reader = await _open_input(sys.stdin.buffer)
+        """Read and dispatch messages until `stop` or the end of the input.
+
+        Raises FramingError if it cannot be told where the next message begins.
+        """
+        source = await _open_input(sys.stdin.buffer)
         self.protocol.set_writer(await _open_output(sys.stdout.buffer))
-        reading = asyncio.create_task(
-            run_async(
-                stop_event=self._stop,
-                reader=reader,
-                protocol=self.protocol,
-                logger=_silent,
-                error_handler=_report,
-            )
-        )
+        reading = asyncio.create_task(self._read(source))
         ended = asyncio.create_task(self._ended.wait())
         await asyncio.wait({reading, ended}, return_when=asyncio.FIRST_COMPLETED)
         for task in (reading, ended):
             task.cancel()
-        results = await asyncio.gather(reading, ended, return_exceptions=True)
-        if isinstance(results[0], Exception):
-            _log.warning("the input ended inside a message: %s", type(results[0]).__name__)
+        outcome, _ = await asyncio.gather(reading, ended, return_exceptions=True)
+        if isinstance(outcome, EOFError | OSError):
+            _log.warning("the input ended inside a message: %s", type(outcome).__name__)
+        elif isinstance(outcome, Exception):
+            raise outcome
+
+    async def _read(self, source: Source) -> None:
+        while not self._ended.is_set():
+            body = await read_frame(source)
+            if body is None:
+                return
+            try:
+                self.protocol.receive(body)
+            except Exception as error:  # one message must not end the others
+                # Its text may be the user's, and so may the error's.
+                _log.error("a message could not be handled: %s", type(error).__name__)
 
 
 class _PipeWriter:
@@ -137,10 +176,10 @@ class _PipeWriter:
         self._transport.close()
 
 
-async def _open_input(stream: BinaryIO) -> Any:
+async def _open_input(stream: BinaryIO) -> Source:
     """An asynchronous reader; one with a thread where the stream is no pipe, and on Windows."""
     if sys.platform != "win32":
-        reader = asyncio.StreamReader(limit=_MAX_HEADER_BYTES)
+        reader = asyncio.StreamReader(limit=MAX_HEADER_BYTES)
         try:
             await asyncio.get_running_loop().connect_read_pipe(
                 lambda: asyncio.StreamReaderProtocol(reader), stream
@@ -163,13 +202,3 @@ async def _open_output(stream: BinaryIO) -> Any:
         else:
             return _PipeWriter(transport)
     return StdoutWriter(stream)
-
-
-def _report(error: Exception, _source: type[Exception]) -> None:
-    """A message that is not JSON-RPC is skipped. Its text may be the user's: it is not logged."""
-    _log.warning("skipped a message that could not be read: %s", type(error).__name__)
-
-
-_silent = logging.getLogger(__name__ + ".pygls")
-_silent.addHandler(logging.NullHandler())
-_silent.propagate = False

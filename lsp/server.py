@@ -2,7 +2,7 @@
 
 Knows standard input and output, signals of the editor's end, and logging; the methods are in
 `bridge.py`. Ends with 0 after `shutdown` and `exit`, with 1 after an `exit` or an end of input
-without `shutdown`, as the Language Server Protocol says.
+without `shutdown`, as the Language Server Protocol says, and with 9 if the input's framing is lost.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from pygls.exceptions import (
 from . import params
 from .bridge import Bridge
 from .capabilities import initialize_result
+from .framing import FramingError
 from .rpc import RpcServer
 
+_log = logging.getLogger(__name__)
 _CLOSE_S = 0.3
 """How long the goodbye to the daemon may take."""
 
@@ -73,12 +75,19 @@ class BridgeProcess:
         }.items():
             self._server.handle(method, handler)
         self._server.set_guard(self._refusal)
-        await self._server.serve()
+        lost_framing: FramingError | None = None
+        try:
+            await self._server.serve()
+        except FramingError as error:
+            _log.error("%s", error)
+            lost_framing = error
         try:
             async with asyncio.timeout(_CLOSE_S):
                 await self._bridge.close()
         except TimeoutError:
             pass
+        if lost_framing is not None:
+            return lost_framing.exit_code
         return 0 if self._shut_down else 1
 
     def _initialize(self, given: Any) -> dict[str, Any]:

@@ -208,6 +208,8 @@ class Editor:
         self.process = process
         self.home = home
         self.notifications: list[dict[str, Any]] = []
+        self.refusals: list[dict[str, Any]] = []
+        """The errors that have no id: answers to what was no request."""
         self._answers: dict[int, asyncio.Future[Any]] = {}
         self._ids = itertools.count(1000)
         self._news = asyncio.Condition()
@@ -254,9 +256,14 @@ class Editor:
     def ask(self, method: str, params: Any, number: int | None = None) -> asyncio.Future[Any]:
         """Send a request; its answer, or RpcFailure, comes in the future."""
         number = next(self._ids) if number is None else number
+        answer = self.expect(number)
+        self.send({"id": number, "method": method, "params": params})
+        return answer
+
+    def expect(self, number: int) -> asyncio.Future[Any]:
+        """The answer to a request that is sent in another way."""
         answer = self._answers[number] = asyncio.get_running_loop().create_future()
         answer.number = number
-        self.send({"id": number, "method": method, "params": params})
         return answer
 
     async def request(self, method: str, params: Any) -> Any:
@@ -300,6 +307,9 @@ class Editor:
                     self.notifications.append(message)
                     self._news.notify_all()
                 continue
+            if message["id"] is None:
+                self.refusals.append(message["error"])
+                continue
             answer = self._answers.pop(message["id"])
             if answer.cancelled():
                 continue
@@ -307,6 +317,11 @@ class Editor:
                 answer.set_exception(RpcFailure(message["error"]))
             else:
                 answer.set_result(message["result"])
+
+    async def read_to_the_end(self) -> None:
+        """Read all that the bridge has written before it ended."""
+        async with asyncio.timeout(LIMIT_S):
+            await self._reader
 
     # --- shorthands -----------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ bool fits(const Shape& shape, const KvCache& cache, int rows) {
 
 int32_t append(Model& model, KvCache& cache, const int32_t* tokens, int rows, int32_t wanted,
                float* logits) {
-  const int32_t vocab = model.shape().vocab, before = cache.length();
+  const int32_t width = model.shape().head_rows, before = cache.length();
   for (int done = 0; done < rows;) {
     const int some = rows - done < swiftspec::kMaxRows ? rows - done : swiftspec::kMaxRows;
     RowPlan plan;
@@ -48,7 +48,7 @@ int32_t append(Model& model, KvCache& cache, const int32_t* tokens, int rows, in
       cache.truncate(before);
       return kOutOfMemory;
     }
-    if (wanted == kAllLogits) logits += static_cast<size_t>(some) * vocab;
+    if (wanted == kAllLogits) logits += static_cast<size_t>(some) * width;
     cache.advance(some);
     done += some;
   }

@@ -12,11 +12,12 @@
 #endif
 
 // Grows whenever a structure or a function here changes; library.py refuses another number.
-constexpr int32_t kAbiVersion = 2;
+constexpr int32_t kAbiVersion = 3;
 
 struct SwiftspecShape {
   int32_t hidden, layers, heads, kv_heads, head_dim, ff, vocab;
-  int32_t context;  // rows of the rotary tables
+  int32_t context;    // rows of the rotary tables
+  int32_t head_rows;  // of the LM head: logits of a row; vocab is the embedding's rows
   float norm_eps;
 };
 
@@ -82,11 +83,12 @@ SWIFTSPEC_EXPORT int32_t swiftspec_cache_pending(const void* cache);
 SWIFTSPEC_EXPORT int32_t swiftspec_cache_read(void* cache, int32_t layer, int32_t pending,
                                               int32_t row, float* keys, float* values);
 
-// Commits `rows` tokens after the prefix; `logits` is [1][vocab] or [rows][vocab] by `wanted`.
+// Commits `rows` tokens after the prefix; `logits` is [1][head_rows] or [rows][head_rows], by
+// `wanted`.
 SWIFTSPEC_EXPORT int32_t swiftspec_append(void* model, void* cache, const int32_t* tokens,
                                           int32_t rows, int32_t wanted, float* logits);
 // Runs rows that the pending tree grows by, or, with `fresh`, that replace it; `logits` is
-// [rows][vocab]. parents[i] is a row of the pending tree, earlier rows of this call included, or -1
+// [rows][head_rows]. parents[i] is a row of the pending tree, earlier rows of this call included, or -1
 // for the prefix's end.
 SWIFTSPEC_EXPORT int32_t swiftspec_grow(void* model, void* cache, const int32_t* tokens,
                                         const int32_t* parents, int32_t rows, int32_t fresh,

@@ -163,12 +163,12 @@ void ForwardPass::project_gate_up(Walk& walk, const SwiftspecLinear& linear) {
 void ForwardPass::project_logits(Walk& walk) {
   const int first_logits = plan_.first_logits;
   quantise_norm(walk, first_logits, model_.weights_.final_norm);
-  multiply(walk, model_.weights_.head, shape_.vocab_panels(), shape_.hidden_width(), first_logits,
+  multiply(walk, model_.weights_.head, shape_.logit_panels(), shape_.hidden_width(), first_logits,
            [&](int panel, int first, int rows, const float* out) {
-             const int channels = std::min(kPanel, shape_.vocab - panel * kPanel);
+             const int channels = std::min(kPanel, shape_.head_rows - panel * kPanel);
              for (int i = 0; i < rows; i++) {
                const size_t row = first + i - first_logits;
-               std::memcpy(logits_ + row * shape_.vocab + panel * kPanel, out + i * kPanel,
+               std::memcpy(logits_ + row * shape_.head_rows + panel * kPanel, out + i * kPanel,
                            channels * sizeof(float));
              }
            });

@@ -18,7 +18,7 @@ ISA_VARIABLE = "SWIFTSPEC_NATIVE_ISA"
 """Environment variable that forces an instruction set, or NumPy."""
 NUMPY = "numpy"
 
-ABI_VERSION = 2
+ABI_VERSION = 3
 """Must equal kAbiVersion in api.h."""
 
 _REBUILD = "Rebuild it with `pip install -e .` (from a clone), or install the package again."
@@ -33,7 +33,7 @@ class CShape(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_int32) for name in ("hidden", "layers", "heads", "kv_heads")),
-        *((name, ctypes.c_int32) for name in ("head_dim", "ff", "vocab", "context")),
+        *((name, ctypes.c_int32) for name in ("head_dim", "ff", "vocab", "context", "head_rows")),
         ("norm_eps", ctypes.c_float),
     ]
 

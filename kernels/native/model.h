@@ -48,7 +48,7 @@ class Model {
              const KernelTable& kernels);
   const Shape& shape() const { return shape_; }
   const KernelTable& kernels() const { return *kernels_; }
-  // Runs the plan's rows; `logits` is [rows from plan.first_logits on][vocab]. False if there is no
+  // Runs the plan's rows; `logits` is [rows from plan.first_logits on][head_rows]. False if there is no
   // memory; the cache is as before then.
   bool run(const RowPlan& plan, KvCache& cache, float* logits);
 

@@ -128,14 +128,14 @@ class NativeModel:
     ) -> Floats | None:
         """Commit tokens after the prefix.
 
-        Logits are fp32 [1, vocab] with "last", [rows, vocab] with "all", None with "none".
+        Logits are fp32 [1, head_rows] with "last", [rows, head_rows] with "all", None with "none".
         Raises ValueError, CacheFull.
         """
         wanted = {"none": _NO_LOGITS, "last": _LAST_LOGITS, "all": _ALL_LOGITS}[logits]
         self._own(cache)
         ids = _int32(tokens)
         rows = (0, 1, len(ids))[wanted]
-        out = np.empty((rows, self.shape.vocab), np.float32) if rows else None
+        out = np.empty((rows, self.shape.head_rows), np.float32) if rows else None
         status = self._library.functions.swiftspec_append(
             self._handle, cache.handle, ids.ctypes.data, len(ids), wanted, _address(out)
         )
@@ -143,7 +143,7 @@ class NativeModel:
         return out
 
     def grow(self, cache: NativeCache, tokens: Sequence[int], parents: Sequence[int]) -> Floats:
-        """Logits fp32 [rows, vocab] of rows added to the pending tree.
+        """Logits fp32 [rows, head_rows] of rows added to the pending tree.
 
         parents[i] is the index of the parent among all pending rows, earlier rows of this call
         included, or -1 for the prefix's end: each row attends to the prefix and its ancestors (a
@@ -164,7 +164,7 @@ class NativeModel:
         self._own(cache)
         ids, links = _int32(tokens), _int32(parents)
         check_tree_rows(len(ids), len(links))
-        out = np.empty((len(ids), self.shape.vocab), np.float32)
+        out = np.empty((len(ids), self.shape.head_rows), np.float32)
         addresses = (ids.ctypes.data, links.ctypes.data, len(ids), fresh, _address(out))
         status = self._library.functions.swiftspec_grow(self._handle, cache.handle, *addresses)
         _check(status, BAD_TREE)
@@ -210,7 +210,7 @@ class _Weights:
         self.weights = CWeights()
         self.weights.embedding = self._linear("embedding", shape.vocab, width)
         head = "embedding" if shape.tied else "head"
-        self.weights.head = self._linear(head, shape.vocab, width)
+        self.weights.head = self._linear(head, shape.head_rows, width)
         self.weights.final_norm = self._vector("final_norm", hidden)
         self.weights.cosines = self._hold(cosines, np.float32, (len(cosines), half), "cosines")
         self.weights.sines = self._hold(sines, np.float32, (len(cosines), half), "sines")
@@ -265,7 +265,7 @@ class _Weights:
 
 def _c_shape(shape: NativeShape, context: int) -> CShape:
     sizes = (shape.hidden, shape.layers, shape.heads, shape.kv_heads, shape.head_dim, shape.ff)
-    return CShape(*sizes, shape.vocab, context, shape.norm_eps)
+    return CShape(*sizes, shape.vocab, context, shape.head_rows, shape.norm_eps)
 
 
 def _int32(numbers: Sequence[int]) -> npt.NDArray[np.int32]:

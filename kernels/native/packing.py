@@ -10,7 +10,7 @@ Knows arrays only; names of a checkpoint's tensors are the caller's matter.
 Packed arrays of a model, by name (`i` counts layers; padded sizes are in `shape.py`):
 
     embedding.panels|scales            [vocab, hidden]
-    head.panels|scales                 [vocab, hidden]; absent if tied
+    head.panels|scales                 [head_rows, hidden]; absent if tied
     final_norm                         fp32 [hidden]
     layers.i.qkv.panels|scales         [(heads + 2 kv_heads) * head_channels, hidden]
     layers.i.output.panels|scales      [hidden, heads * head_width]

@@ -236,7 +236,7 @@ class ReferenceModel:
         return x
 
     def _logits(self, x: Floats) -> Floats:
-        return self._head(self._norm_rows(x, "final_norm"))[:, : self.shape.vocab]
+        return self._head(self._norm_rows(x, "final_norm"))[:, : self.shape.head_rows]
 
     def _norm_rows(self, x: Floats, name: str) -> Floats:
         """RMSNorm (Zhang and Sennrich 2019) over the last axis, row by row."""

@@ -12,7 +12,7 @@ struct Shape : SwiftspecShape {
 
   bool valid() const {
     return hidden > 0 && layers > 0 && heads > 0 && kv_heads > 0 && heads % kv_heads == 0 &&
-           head_dim > 0 && head_dim % 8 == 0 && ff > 0 && vocab > 0 && context > 0;
+           head_dim > 0 && head_dim % 8 == 0 && ff > 0 && vocab > 0 && head_rows > 0 && context > 0;
   }
 
   int group() const { return heads / kv_heads; }
@@ -28,7 +28,7 @@ struct Shape : SwiftspecShape {
   int hidden_panels() const { return round_up(hidden, kPanel) / kPanel; }
   // A gate-and-up panel holds 16 channels of each.
   int ff_panels() const { return round_up(ff, kLanes) / kLanes; }
-  int vocab_panels() const { return round_up(vocab, kPanel) / kPanel; }
+  int logit_panels() const { return round_up(head_rows, kPanel) / kPanel; }
 };
 
 }  // namespace swiftspec

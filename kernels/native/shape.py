@@ -39,15 +39,23 @@ class NativeShape:
     head_dim: int
     ff: int
     vocab: int
+    """Rows of the embedding; token ids are below it."""
     norm_eps: float
     tied: bool = False
     qkv_bias: bool = False
     qk_norm: bool = False
+    head_rows: int = 0
+    """Rows of the LM head, which are the logits of a token; 0, the default, takes `vocab`. A draft
+    may have fewer (FR-Spec, arXiv 2502.14856); which ids they stand for is the caller's matter."""
 
     def __post_init__(self) -> None:
         sizes = (self.hidden, self.layers, self.heads, self.kv_heads, self.head_dim, self.ff)
         if min(*sizes, self.vocab) < 1:
             raise ValueError(f"a size is not positive in {self}")
+        if self.head_rows == 0:
+            object.__setattr__(self, "head_rows", self.vocab)
+        if not 0 < self.head_rows <= self.vocab or (self.tied and self.head_rows != self.vocab):
+            raise ValueError(f"an LM head of {self.head_rows} rows does not go with {self}")
         if self.heads % self.kv_heads:
             raise ValueError(f"{self.heads} heads are not a multiple of {self.kv_heads} KV heads")
         if self.head_dim % 8:

@@ -68,12 +68,18 @@ def resolve(name: str) -> ResolvedModel:
     if name == default.NAME:
         return _gguf(name, default.find())
     path = _existing(name)
-    if path is not None and path.is_dir():
-        return _folder(name, path)
-    if path is not None and path.suffix == ".gguf":
+    if path is not None and path.suffix == ".gguf" and not path.is_dir():
         return _gguf(name, path)
-    if is_hub_name(name) and (hub_dir() / name).is_dir():
-        return _folder(name, hub_dir() / name)
+    return _folder(name, folder_of(name))
+
+
+def folder_of(name: str) -> Path:
+    """The folder of that name: a path, or a fetched ORG/NAME. Raises ModelNotFound."""
+    path = _existing(name)
+    if path is not None and path.is_dir():
+        return path
+    if path is None and is_hub_name(name) and (hub_dir() / name).is_dir():
+        return hub_dir() / name
     raise _not_found(name, path)
 
 
@@ -119,11 +125,12 @@ def source_files(model: ResolvedModel) -> list[Path]:
     return sorted({path for pattern in patterns for path in model.path.glob(pattern)})
 
 
-def packed_file(model: ResolvedModel, layout: str) -> Path:
-    """Where the converted copy belongs: keyed by the source files' names, sizes and times, and by
-    `layout`, a backend's name and version of its array layout."""
+def packed_file(model: ResolvedModel, layout: str, target: ResolvedModel | None = None) -> Path:
+    """Where the converted copy belongs: keyed by the source files' names, sizes and times, by
+    those of a draft's `target`, and by `layout`, a backend's name and version of its array layout.
+    """
     digest = hashlib.sha256(layout.encode())
-    for file in source_files(model):
+    for file in [*source_files(model), *(source_files(target) if target else [])]:
         stat = file.stat()
         digest.update(f"\n{file.resolve()} {stat.st_size} {stat.st_mtime_ns}".encode())
     return _packed_dir() / f"{_slug(model, layout)}-{digest.hexdigest()[:16]}.packed"
@@ -138,18 +145,29 @@ def ensure_packed(
     `convert` gives; the token byte table is added to the arrays. One process converts at a time.
     """
     file = packed_file(model, layout)
+    ensure_file(model, layout, file, lambda: _convert(model, file, convert, progress), progress)
+    return file
+
+
+def ensure_file(
+    model: ResolvedModel, layout: str, file: Path, write: Callable[[], None], progress: Progress
+) -> None:
+    """Call `write`, which makes the converted copy `file`, unless it is there and whole.
+
+    One process converts at a time; older copies of the model are removed. Raises ModelError.
+    """
     if _usable(file, progress):
-        return file
+        return
+    slug = _slug(model, layout)
     try:
-        with locked(file.parent / f"{_slug(model, layout)}.lock", progress):
+        with locked(file.parent / f"{slug}.lock", progress):
             if not _usable(file, progress):
-                _remove_unfinished(file, _slug(model, layout))
-                _convert(model, file, convert, progress)
+                _remove_unfinished(file, slug)
+                write()
                 _note_checked(file)
-                _remove_older(file, _slug(model, layout))
+                _remove_older(file, slug)
     except OSError as error:
         raise ModelError(f"{model.name} cannot be converted: {error.strerror}.") from None
-    return file
 
 
 def spec_of(meta: dict[str, Any]) -> ModelSpec:

@@ -21,6 +21,7 @@ from swiftspec_daemon.errors import ModelError, ModelNotFound, UnsupportedModel
 
 _MOST_HEADER = 100_000_000
 _SIZES = {"F32": 4, "F16": 2, "BF16": 2}
+_INTEGERS = {"I64": 8, "I32": 4}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +81,18 @@ class SafetensorsFile:
             .reshape(entry.shape)
         )
 
+    def integers(self, name: str) -> npt.NDArray[np.int64]:
+        """A tensor of whole numbers. KeyError if there is none; ModelError for another type."""
+        entry = self._entries[name]
+        if entry.dtype not in _INTEGERS:
+            raise ModelError(
+                f"{self.path.name}: tensor {name} is stored as {entry.dtype}, not as integers."
+            )
+        kind = f"<i{_INTEGERS[entry.dtype]}"
+        count = math.prod(entry.shape)
+        raw = np.frombuffer(self._map, kind, count=count, offset=entry.offset)
+        return raw.astype(np.int64).reshape(entry.shape)
+
     def _damaged(self, what: str) -> ModelError:
         return ModelError(
             f"{self.path} is no complete safetensors file: {what}.", "Fetch the model again."
@@ -101,8 +114,8 @@ class SafetensorsFile:
         begin, end = value["data_offsets"]
         shape = tuple(int(extent) for extent in value["shape"])
         dtype = str(value["dtype"])
-        expected = math.prod(shape) * _SIZES.get(dtype, 0)
-        if begin < 0 or begin > end or (dtype in _SIZES and end - begin != expected):
+        size = _SIZES.get(dtype) or _INTEGERS.get(dtype)
+        if begin < 0 or begin > end or (size and end - begin != math.prod(shape) * size):
             raise self._damaged(f"tensor {name} has the wrong size")
         if start + end > len(self._map):
             raise self._damaged(f"tensor {name} lies beyond its end")

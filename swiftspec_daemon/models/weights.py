@@ -6,8 +6,9 @@ little memory. Knows shapes (from a `ModelSpec`) and checks them; knows no arith
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 import numpy as np
@@ -64,6 +65,10 @@ class SafetensorsWeights:
     def tensor(self, name: str) -> npt.NDArray[np.float32]:
         return self._files[name].tensor(name)
 
+    def integers(self, name: str) -> npt.NDArray[np.int64]:
+        """A tensor of whole numbers. KeyError if there is none, ModelError for another type."""
+        return self._files[name].integers(name)
+
     def types(self) -> dict[str, int]:
         """How many tensors are stored in each type."""
         kinds = [file.dtype(name) for name, file in self._files.items()]
@@ -87,10 +92,21 @@ class SafetensorsWeights:
             self._files[name] = shards[shard]
 
 
-def check_shapes(spec: ModelSpec, source: WeightSource) -> None:
-    """Raise ModelNotFound or ModelError unless every tensor of the spec is there and fits."""
-    for name, expected in spec.tensor_shapes().items():
+def check_shapes(
+    spec: ModelSpec,
+    source: WeightSource,
+    changed: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+    *,
+    absent: Collection[str] = (),
+) -> None:
+    """Raise ModelNotFound or ModelError unless every tensor of the spec is there and fits.
+
+    `changed` are shapes other than the spec's; those in `absent` need not be there.
+    """
+    for name, expected in {**spec.tensor_shapes(), **changed}.items():
         if not source.has(name):
+            if name in absent:
+                continue
             raise ModelNotFound(f"The model's files have no tensor {name}.", "Fetch it again.")
         found = source.shape(name)
         if found != expected:

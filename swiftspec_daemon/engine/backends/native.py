@@ -7,7 +7,7 @@ rows of the call, the split of a prompt into calls and the number of threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -31,18 +31,25 @@ from swiftspec_daemon.kernels.native.shape import (
     NativeShape,
 )
 from swiftspec_daemon.models import rope
+from swiftspec_daemon.models.draft import EMBEDDING, HEAD, DraftIds, DraftSource
 from swiftspec_daemon.models.spec import ModelSpec
 from swiftspec_daemon.models.weights import WeightSource
 
 LAYOUT = packing.LAYOUT
 """Part of the packed file's name; changes whenever the packed form does."""
 
+DRAFT_IDS = "draft_ids"
+"""Packed array int64 [head_rows]: the token id of each logit of a draft with a trimmed head."""
+
 Floats = npt.NDArray[np.float32]
 Named = tuple[str, npt.NDArray[np.generic]]
 
 
-def native_shape(spec: ModelSpec) -> NativeShape:
-    """The kernels' view of a model. Raises UnsupportedModel."""
+def native_shape(spec: ModelSpec, head_rows: int = 0) -> NativeShape:
+    """The kernels' view of a model; `head_rows` of a draft's trimmed head. Raises UnsupportedModel.
+
+    A trimmed head has rows of its own, whatever the spec says of the embedding.
+    """
     try:
         return NativeShape(
             hidden=spec.hidden,
@@ -53,9 +60,10 @@ def native_shape(spec: ModelSpec) -> NativeShape:
             ff=spec.ff,
             vocab=spec.vocab,
             norm_eps=spec.norm_eps,
-            tied=spec.tied,
+            tied=spec.tied and not head_rows,
             qkv_bias=spec.qkv_bias,
             qk_norm=spec.qk_norm,
+            head_rows=head_rows,
         )
     except ValueError as error:
         raise UnsupportedModel(
@@ -72,21 +80,65 @@ def convert(
     Raises UnsupportedModel at once; ModelError while iterating, for weights that do not fit.
     """
     shape = native_shape(spec)
-    return {"layout": LAYOUT}, _arrays(shape, weights, progress)
+
+    def head() -> Floats:
+        return _tensor(weights, HEAD, (shape.vocab, shape.hidden))
+
+    return {"layout": LAYOUT}, _arrays(shape, weights, progress, head)
 
 
-def _arrays(shape: NativeShape, weights: WeightSource, progress: Progress) -> Iterator[Named]:
+def convert_draft(
+    source: DraftSource, progress: Progress
+) -> tuple[dict[str, str], Iterator[Named]]:
+    """Meta data and packed arrays of a draft model, which may lack what its target has.
+
+    An absent embedding stays absent: the backend gets the target's. An absent head becomes the
+    rows `source.ids` of the draft's own embedding where the two are tied, else of the target's
+    head. `source.ids` are kept as the array "draft_ids". Raises as `convert`.
+    """
+    shape = native_shape(source.spec, 0 if source.ids is None else len(source.ids))
+    return {"layout": LAYOUT}, _draft_arrays(shape, source, progress)
+
+
+def _draft_arrays(shape: NativeShape, source: DraftSource, progress: Progress) -> Iterator[Named]:
+    if source.ids is not None:
+        yield DRAFT_IDS, source.ids
+    own = source.weights.has(EMBEDDING)
+    yield from _arrays(
+        shape, source.weights, progress, lambda: _draft_head(shape, source), embedding=own
+    )
+
+
+def _draft_head(shape: NativeShape, source: DraftSource) -> Floats:
+    """The output head's rows [head_rows, hidden]."""
+    if source.weights.has(HEAD):
+        return _tensor(source.weights, HEAD, (shape.head_rows, shape.hidden))
+    if source.spec.tied and source.weights.has(EMBEDDING):
+        whole = _tensor(source.weights, EMBEDDING, (shape.vocab, shape.hidden))
+    else:
+        name = EMBEDDING if source.target_spec.tied else HEAD
+        whole = _tensor(source.target_weights, name, (shape.vocab, shape.hidden))
+    return whole if source.ids is None else whole[source.ids]
+
+
+def _arrays(
+    shape: NativeShape,
+    weights: WeightSource,
+    progress: Progress,
+    head: Callable[[], Floats],
+    *,
+    embedding: bool = True,
+) -> Iterator[Named]:
     steps = shape.layers + 2
-    embedding = _tensor(weights, "model.embed_tokens.weight", (shape.vocab, shape.hidden))
-    yield from _packed("embedding", embedding)
+    if embedding:
+        yield from _packed("embedding", _tensor(weights, EMBEDDING, (shape.vocab, shape.hidden)))
     progress("packing weights", 1 / steps)
     for i in range(shape.layers):
         yield from _layer(shape, weights, i)
         progress("packing weights", (i + 2) / steps)
     yield "final_norm", _tensor(weights, "model.norm.weight", (shape.hidden,))
     if not shape.tied:
-        head = _tensor(weights, "lm_head.weight", (shape.vocab, shape.hidden))
-        yield from _packed("head", head)
+        yield from _packed("head", head())
     progress("packing weights", 1.0)
 
 
@@ -156,10 +208,12 @@ class NativeBackend:
         arrays: Mapping[str, npt.NDArray[np.generic]],
         threads: int,
         context: int,
+        target: Mapping[str, npt.NDArray[np.generic]] | None = None,
     ) -> None:
-        """`arrays` as `convert` gives them, memory maps at best; `context` is in positions.
+        """`arrays` as `convert` or `convert_draft` gives them, memory maps at best.
 
-        Raises UnsupportedModel, ModelError.
+        `context` is in positions; `target` are the packed arrays of a draft's target, whose
+        embedding serves a draft that has none. Raises UnsupportedModel, ModelError.
         """
         if spec.sliding_window is not None and context > spec.sliding_window:
             raise UnsupportedModel(
@@ -167,10 +221,15 @@ class NativeBackend:
                 f" native backend does not do for a context of {context}.",
                 f"Set model.context to {spec.sliding_window} or less.",
             )
-        shape = native_shape(spec)
+        self.draft_ids: DraftIds | None = None
+        """Token id of each column of the logits; None where they are the same."""
+        if DRAFT_IDS in arrays:
+            self.draft_ids = np.asarray(arrays[DRAFT_IDS], np.int64)
+        shape = native_shape(spec, 0 if self.draft_ids is None else len(self.draft_ids))
+        borrowed = _borrowed(arrays, target or {})
         cosines, sines = rope.cos_sin(spec.rope, spec.head_dim, np.arange(context))
         try:
-            self._model = open_model(shape, arrays, cosines, sines, threads=threads)
+            self._model = open_model(shape, {**borrowed, **arrays}, cosines, sines, threads=threads)
         except ValueError as error:
             raise ModelError(
                 f"The native backend cannot run this model: {error}.",
@@ -234,6 +293,20 @@ class NativeBackend:
         """Forget positions from `length` on, and a pending tree. Raises UsageError."""
         with _translated():
             self._model.truncate(cache, length)
+
+
+def _borrowed(
+    arrays: Mapping[str, npt.NDArray[np.generic]], target: Mapping[str, npt.NDArray[np.generic]]
+) -> dict[str, npt.NDArray[np.generic]]:
+    """The target's embedding, if a draft has none. Raises ModelError."""
+    if "embedding.panels" in arrays:
+        return {}
+    if "embedding.panels" not in target:
+        raise ModelError(
+            "The model has no embedding: it is a draft that uses its target's.",
+            "Run it as the draft of the model that it was made for.",
+        )
+    return {name: array for name, array in target.items() if name.startswith("embedding.")}
 
 
 @contextmanager

@@ -160,7 +160,7 @@ def play(text, history):
 
 
 EXAMPLES = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
-FEW = settings(EXAMPLES, max_examples=12)
+FEW = settings(EXAMPLES, max_examples=30)
 
 
 @EXAMPLES
@@ -180,7 +180,7 @@ def test_any_history_on_the_native_backend(isa, history, monkeypatch):
     text.check_ranks()
 
 
-@FEW
+@settings(FEW, max_examples=10)
 @given(history=histories)
 def test_any_history_on_transformers(history):
     text = Text(transformers_backend(), tolerance=2e-5)

@@ -63,6 +63,19 @@ const char* swiftspec_compiler() { return kCompiler; }
 const char* swiftspec_best_isa() { return swiftspec::best_kernels().name; }
 int32_t swiftspec_has_isa(const char* isa) { return swiftspec::find_kernels(isa) != nullptr; }
 
+const void* swiftspec_kernels(const char* isa) { return swiftspec::find_kernels(isa); }
+
+int32_t swiftspec_top_k(const void* kernels, const float* logits, int32_t rows, int32_t n,
+                        int32_t k, int32_t* ids, float* values, float* sums) {
+  const auto& table = *static_cast<const swiftspec::KernelTable*>(kernels);
+  if (k < 1 || k > n) return kBadArgument;
+  for (int row = 0; row < rows; row++, logits += n, ids += k, values += k) {
+    if (!table.select_top(logits, n, k, values, ids)) return kBadArgument;
+    sums[row] = table.sum_exponentials(logits, n, values[0]);
+  }
+  return kOk;
+}
+
 void* swiftspec_model_create(const SwiftspecShape* shape, const SwiftspecWeights* weights,
                              int32_t threads, const char* isa) {
   const Shape sizes(*shape);

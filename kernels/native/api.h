@@ -12,7 +12,7 @@
 #endif
 
 // Grows whenever a structure or a function here changes; library.py refuses another number.
-constexpr int32_t kAbiVersion = 3;
+constexpr int32_t kAbiVersion = 4;
 
 struct SwiftspecShape {
   int32_t hidden, layers, heads, kv_heads, head_dim, ff, vocab;
@@ -65,6 +65,15 @@ SWIFTSPEC_EXPORT const char* swiftspec_compiler();
 SWIFTSPEC_EXPORT const char* swiftspec_best_isa();
 // Whether `isa` is in this build and runs here.
 SWIFTSPEC_EXPORT int32_t swiftspec_has_isa(const char* isa);
+
+// The k largest of each row of logits [rows][n], descending, of equals the one that comes first:
+// ids and values [rows][k]; and [rows] sums of exp(logit - largest).
+// A bad argument is a NaN, or a k that is not 1 to n.
+SWIFTSPEC_EXPORT int32_t swiftspec_top_k(const void* kernels, const float* logits, int32_t rows,
+                                         int32_t n, int32_t k, int32_t* ids, float* values,
+                                         float* sums);
+// The kernels of an instruction set, for swiftspec_top_k; null if it does not run here.
+SWIFTSPEC_EXPORT const void* swiftspec_kernels(const char* isa);
 
 // Copies shape and weight structures, not the arrays, which must outlive the model. Null if the
 // shape or `isa` cannot be served.

@@ -45,12 +45,23 @@ SWIFTSPEC_INLINE U16 permute(U16 v, U16 lanes) {
   return (U16)_mm256_permutexvar_epi16((__m256i)lanes, (__m256i)v);
 }
 
+// Not (<=), so that NaN counts.
+SWIFTSPEC_INLINE bool any_above(const float* x, F32 bound) {
+  __mmask16 above = 0;
+  SWIFTSPEC_UNROLL
+  for (int i = 0; i < 4; i++) {
+    above |= _mm512_cmp_ps_mask(_mm512_loadu_ps(x + i * kLanes), (__m512)bound, _CMP_NLE_UQ);
+  }
+  return above != 0;
+}
+
 constexpr int kRowsAtOnce = 8;  // rows whose sums fit into the registers
 
 #include "kernels_elementwise.h"
 #include "kernels_linear.h"
 #include "kernels_attention.h"
 #include "kernels_cache.h"
+#include "kernels_selection.h"
 
 }  // namespace avx512_vnni
 
@@ -62,6 +73,8 @@ const KernelTable kAvx512VnniKernels = {
     avx512_vnni::rotate_head,
     avx512_vnni::gate_panel,
     avx512_vnni::attend_chunk,
+    avx512_vnni::select_top,
+    avx512_vnni::sum_exponentials,
     avx512_vnni::gather_keys,
     avx512_vnni::combine_chunks,
 };

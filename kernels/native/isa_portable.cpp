@@ -59,12 +59,21 @@ SWIFTSPEC_INLINE U16 permute(U16 v, U16 lanes) {
   return load_u16(places);
 }
 
+SWIFTSPEC_INLINE bool any_above(const float* x, F32 bound) {
+  I32 within = load(x) <= bound;
+  for (int i = 1; i < 4; i++) within &= load(x + i * kLanes) <= bound;
+  int32_t all = -1;
+  for (int i = 0; i < kLanes; i++) all &= within[i];
+  return all == 0;
+}
+
 constexpr int kRowsAtOnce = 1;  // rows whose sums fit into the registers
 
 #include "kernels_elementwise.h"
 #include "kernels_linear.h"
 #include "kernels_attention.h"
 #include "kernels_cache.h"
+#include "kernels_selection.h"
 
 }  // namespace portable
 
@@ -76,6 +85,8 @@ const KernelTable kPortableKernels = {
     portable::rotate_head,
     portable::gate_panel,
     portable::attend_chunk,
+    portable::select_top,
+    portable::sum_exponentials,
     portable::gather_keys,
     portable::combine_chunks,
 };

@@ -84,6 +84,12 @@ struct KernelTable {
   void (*attend_chunk)(const AttentionBlock& block, int chunk, const AttentionPartial& partial,
                        float* scores);
 
+  // The k <= n largest of x, descending; of equals the one that comes first. False if one is NaN.
+  bool (*select_top)(const float* x, int n, int k, float* values, int32_t* ids);
+
+  // The sum of exp(x - top) over n values.
+  float (*sum_exponentials)(const float* x, int n, float top);
+
   // Moves keys, rows `from` (ascending; each at or behind its target) of a plane, to the rows from
   // `to` on of another plane or the same. Planes are [row / 16][stride], each [width][16].
   void (*gather_keys)(const bf16* plane, int64_t stride, const int32_t* from, int rows,

@@ -18,7 +18,7 @@ ISA_VARIABLE = "SWIFTSPEC_NATIVE_ISA"
 """Environment variable that forces an instruction set, or NumPy."""
 NUMPY = "numpy"
 
-ABI_VERSION = 3
+ABI_VERSION = 4
 """Must equal kAbiVersion in api.h."""
 
 _REBUILD = "Rebuild it with `pip install -e .` (from a clone), or install the package again."
@@ -127,6 +127,8 @@ def _declare(functions: ctypes.CDLL) -> None:
         "compiler": (text, []),
         "best_isa": (text, []),
         "has_isa": (number, [text]),
+        "kernels": (pointer, [text]),
+        "top_k": (number, [pointer, pointer, number, number, number, pointer, pointer, pointer]),
         "model_create": (
             pointer,
             [ctypes.POINTER(CShape), ctypes.POINTER(CWeights), number, text],

@@ -1,0 +1,134 @@
+"""How long a forward pass takes by its number of rows: measured at start, kept up to date.
+
+Knows durations that it is told, no clock.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
+from math import exp, log
+from typing import NamedTuple
+
+from swiftspec_daemon.errors import UsageError
+
+_OWN = 0.1
+"""Weight of a new duration for the number of rows that it was measured with."""
+_COMMON = 0.02
+"""And for all other numbers of rows: the machine got slower, or the context longer."""
+_OUTLIER = 2.0
+"""Longer or shorter by more than this factor counts as this factor: something else ran."""
+
+
+class CostTable:
+    """Seconds by rows, between the measured numbers of rows by straight lines.
+
+    Never falls with more rows. Above the largest measured number of rows it goes on with the slope
+    of the last two.
+    """
+
+    def __init__(self, seconds: Mapping[int, float]) -> None:
+        """`seconds[rows]`, at least for one row. Raises UsageError for values that are none."""
+        if 1 not in seconds or min(seconds) < 1 or not all(0 < s < 1e6 for s in seconds.values()):
+            raise UsageError("A table of step times needs one row and only positive times.")
+        self._rows = sorted(seconds)
+        self._raw = [float(seconds[rows]) for rows in self._rows]
+        self._seconds = list(accumulate(self._raw, max))
+        self._table: list[float] = []
+
+    def __call__(self, rows: int) -> float:
+        """Seconds of a forward pass of `rows` (1 or more) rows."""
+        known, seconds = self._rows, self._seconds
+        right = bisect_left(known, rows)
+        if right < len(known) and known[right] == rows:
+            return seconds[right]
+        right = min(right, len(known) - 1)
+        if right == 0:
+            return seconds[0]
+        left = right - 1
+        slope = (seconds[right] - seconds[left]) / (known[right] - known[left])
+        return seconds[left] + slope * (rows - known[left])
+
+    def upto(self, rows: int) -> list[float]:
+        """`[i]` is the time of i rows, for i up to `rows` at least; [0] is that of one row. For
+        reading, until the next `observe`."""
+        if rows >= len(self._table):
+            self._table = self._lines(rows)
+        return self._table
+
+    def measured(self) -> dict[int, float]:
+        """Seconds by rows, where they were measured."""
+        return dict(zip(self._rows, self._seconds, strict=True))
+
+    def observe(self, rows: int, seconds: float) -> None:
+        """A forward pass took that long. What is not a positive time is ignored."""
+        if rows < 1 or not seconds > 0:
+            return
+        error = log(seconds / self(rows))
+        error = max(-log(_OUTLIER), min(log(_OUTLIER), error))
+        common = exp(_COMMON * error)
+        raw = self._raw = [value * common for value in self._raw]
+        for i, share in self._beside(rows):
+            raw[i] *= exp((_OWN - _COMMON) * share * error)
+        self._seconds = list(accumulate(raw, max))
+        self._table = []
+
+    def _lines(self, rows: int) -> list[float]:
+        known, seconds = self._rows, self._seconds
+        table = [seconds[0], seconds[0]]
+        slope = 0.0
+        for left, (start, end) in enumerate(pairwise(known)):
+            low = seconds[left]
+            slope = (seconds[left + 1] - low) / (end - start)
+            table += [low + slope * n for n in range(1, end - start)]
+            table.append(seconds[left + 1])
+        last = seconds[-1]
+        table += [last + slope * n for n in range(1, rows + 2 - len(table))]
+        return table
+
+    def _beside(self, rows: int) -> list[tuple[int, float]]:
+        """The measured numbers of rows next to `rows`, and how near each is."""
+        known = self._rows
+        right = bisect_left(known, rows)
+        if right == len(known) or known[right] == rows:
+            return [(min(right, len(known) - 1), 1.0)]
+        share = (rows - known[right - 1]) / (known[right] - known[right - 1])
+        return [(right - 1, 1 - share), (right, share)]
+
+
+class SerialPlan(NamedTuple):
+    """A fixed configuration of serial speculation with a chain."""
+
+    steps: int
+    """Draft steps a round, one token each; 0 is plain decoding."""
+    seconds_per_token: float
+
+
+def sequoia_cost(
+    steps: int, draft_s: float, target_s: float, length: float, overhead_s: float = 0.0
+) -> float:
+    """Seconds for a token of serial speculation: (d * t_draft + t_target(b)) / E[length].
+
+    What Sequoia (arXiv 2402.12374, section 4.3) minimises over the tree's size b and depth d;
+    `length` counts the target's own token.
+    """
+    return (steps * draft_s + target_s + overhead_s) / length
+
+
+def best_chain(
+    target: CostTable, draft_s: float, acceptance: Sequence[float], overhead_s: float = 0.0
+) -> SerialPlan:
+    """The cheapest chain by Sequoia's formula, no longer than `acceptance` by position is."""
+    best = SerialPlan(0, target(1))
+    length = reach = 1.0
+    for steps, accepted in enumerate(acceptance, start=1):
+        reach *= accepted
+        length += reach
+        cost = sequoia_cost(steps, draft_s, target(steps + 1), length, overhead_s)
+        if cost < best.seconds_per_token:
+            best = SerialPlan(steps, cost)
+    return best
+
+
+__all__ = ["CostTable", "SerialPlan", "best_chain", "sequoia_cost"]

@@ -105,6 +105,8 @@ def load_with_sources(
     source: dict[str, str] = {}
     chosen = file if file is not None else paths.settings_file()
     _merge(values, source, _read_file(chosen, must_exist=file is not None), str(chosen))
+    # the file can tell a number from a text, which the environment and flags cannot
+    _convert(values, _by_dotted_name(source), strict=True)
     for name, value in (os.environ if environment is None else environment).items():
         # without a section it is a switch of its own, as SWIFTSPEC_HOME
         if name.startswith(ENVIRONMENT_PREFIX) and "__" in name:
@@ -116,8 +118,8 @@ def load_with_sources(
             origin = f"flag for {dotted}"
             plain = _from_text(dotted, value, origin) if isinstance(value, str) else value
             _merge(values, source, _nest(dotted, plain), origin)
-    named = {where.removeprefix("$."): origin for where, origin in source.items()}
-    return _convert(values, named), named
+    named = _by_dotted_name(source)
+    return _convert(values, named, strict=False), named
 
 
 def _from_text(dotted: str, value: str, origin: str) -> str | list[str]:
@@ -175,9 +177,13 @@ def _merge(
         source[where] = name
 
 
-def _convert(values: dict[str, Any], origins: dict[str, str]) -> Settings:
+def _by_dotted_name(source: dict[str, str]) -> dict[str, str]:
+    return {where.removeprefix("$."): origin for where, origin in source.items()}
+
+
+def _convert(values: dict[str, Any], origins: dict[str, str], *, strict: bool) -> Settings:
     try:
-        return msgspec.convert(values, Settings, strict=False)
+        return msgspec.convert(values, Settings, strict=strict)
     except msgspec.ValidationError as error:
         from swiftspec_daemon.settings_problems import explain
 

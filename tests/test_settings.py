@@ -2,7 +2,7 @@
 
 import pytest
 
-from swiftspec_daemon import settings
+from swiftspec_daemon import settings, settings_problems
 from swiftspec_daemon.errors import SettingsError
 
 
@@ -14,6 +14,18 @@ def refused(tmp_path, *, text="", environment=None, flags=None) -> SettingsError
         settings.load(flags, file=file, environment=environment or {})
     error = caught.value
     return SettingsError(error.message.replace(str(file), "FILE"), error.hint)
+
+
+def plain(loaded: settings.Settings, name: str):
+    """The value of a setting by its dotted name."""
+    section, key = name.split(".")
+    return getattr(getattr(loaded, section), key)
+
+
+def empty_file(tmp_path):
+    file = tmp_path / "empty.toml"
+    file.touch()
+    return file
 
 
 @pytest.mark.parametrize(
@@ -68,6 +80,11 @@ def test_an_unknown_setting(tmp_path, text, name, meant):
             'it must be "127.0.0.1", "::1" or "localhost".',
         ),
         (
+            "[completion]\nmax_lines = '4'",
+            'completion.max_lines (in FILE) cannot be the text "4"; '
+            "it must be a whole number from 1 to 1000.",
+        ),
+        (
             "[server]\nallowed_origins = [1]",
             "server.allowed_origins (in FILE) cannot be the list [1]; it must be a list of texts.",
         ),
@@ -97,6 +114,35 @@ def test_the_place_is_named_wherever_it_is_set(tmp_path):
         "There is no setting server.prot (on the command line); did you mean server.port?"
     )
     assert "flag" in flag.hint
+
+
+NUMBERS = [
+    name
+    for name in settings_problems.names(settings.Settings)
+    if isinstance(plain(settings.Settings(), name), int | float)
+]
+
+
+def test_there_are_settings_that_are_numbers():
+    assert {"server.port", "completion.temperature"} < set(NUMBERS)
+
+
+@pytest.mark.parametrize("name", [*NUMBERS, "model.context"])
+def test_a_number_in_quotes_is_no_number_in_the_file_and_one_elsewhere(tmp_path, name):
+    section, key = name.split(".")
+    error = refused(tmp_path, text=f"[{section}]\n{key} = '100000'")
+    assert error.message.startswith(f'{name} (in FILE) cannot be the text "100000"; ')
+    # also where another source has the last word
+    overridden = {f"SWIFTSPEC_{section}__{key}".upper(): "1"}
+    assert refused(tmp_path, text=f"[{section}]\n{key} = '1'", environment=overridden)
+    value = "64" if name == "model.context" else "10000" if name == "log.max_bytes" else "1"
+    value = {"completion.prompt_tokens": "16", "server.max_message_bytes": "65536"}.get(name, value)
+    for source in (
+        {"environment": {f"SWIFTSPEC_{section}__{key}".upper(): value}},
+        {"flags": {name: value}, "environment": {}},
+    ):
+        loaded = settings.load(file=empty_file(tmp_path), **source)
+        assert plain(loaded, name) == float(value)
 
 
 def test_long_values_are_cut(tmp_path):

@@ -15,8 +15,8 @@ from typing import Annotated
 import typer
 
 from swiftspec_daemon import __version__, logs
-from swiftspec_daemon.cli import console
-from swiftspec_daemon.errors import SwiftSpecError
+from swiftspec_daemon.cli import console, usage
+from swiftspec_daemon.errors import SwiftSpecError, UsageError
 
 UNEXPECTED = 70
 """Exit status after an error that should not have happened (EX_SOFTWARE of sysexits.h)."""
@@ -47,9 +47,16 @@ def main(arguments: Sequence[str]) -> int:
         debug = True
     try:
         commands = build(arguments) if _GROUPS.keys() & set(arguments) else app
-        commands(args=arguments, prog_name="swiftspec")
+        ended = commands(args=arguments, prog_name="swiftspec", standalone_mode=False)
     except SystemExit as end:
         return _status_of(end)
+    except usage.PARSE_ERRORS as error:
+        problem = usage.describe(error)
+        if problem is not None:
+            console.show_error(problem)
+        return UsageError.exit_code
+    except typer.Abort:
+        return 130
     except SwiftSpecError as error:
         if debug:
             raise
@@ -71,7 +78,7 @@ def main(arguments: Sequence[str]) -> int:
             raise
         _report_unexpected(error)
         return UNEXPECTED
-    return 0
+    return ended if isinstance(ended, int) else 0
 
 
 def build(arguments: Sequence[str]) -> typer.Typer:

@@ -71,8 +71,13 @@ def complete(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object when it is done.")
     ] = False,
-    max_tokens: Annotated[int | None, typer.Option(min=1, help="At most this many tokens.")] = None,
-    max_lines: Annotated[int | None, typer.Option(min=1, help="At most this many lines.")] = None,
+    max_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, max=4096, help="At most this many tokens of text beyond the cursor."),
+    ] = None,
+    max_lines: Annotated[
+        int | None, typer.Option(min=1, max=1000, help="At most this many lines.")
+    ] = None,
     temperature: _Temperature = None,
     seed: _Seed = None,
     top_k: _TopK = None,

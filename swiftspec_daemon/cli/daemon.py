@@ -135,7 +135,7 @@ def setting_flags(
     flags: dict[str, Any] = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
-        if not equals or "." not in name:
+        if not equals or not all(part.strip() for part in name.split(".")):
             raise UsageError(
                 f"--set {assignment}: that is not NAME=VALUE.", "Write --set server.port=17817."
             )

@@ -38,10 +38,36 @@ def test_version(swiftspec, way):
     assert swiftspec(way).stdout == f"{__version__}\n"
 
 
-@pytest.mark.parametrize("wrong", [["frobnicate"], ["complete"], ["status", "--colour"], []])
-def test_wrong_usage(wrong, capsys):
-    assert app.main(wrong) == 2
-    assert "Traceback" not in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("wrong", "sentence", "see"),
+    [
+        ("frobnicate", "No such command 'frobnicate'.", ""),
+        ("serv", "No such command 'serv'. Did you mean 'serve'?", ""),
+        ("models frobnicate", "No such command 'frobnicate'.", " models"),
+        ("complete", "Missing argument 'FILE:LINE:COL'.", " complete"),
+        ("status --colour", "No such option: --colour.", " status"),
+        ("--colour", "No such option: --colour.", ""),
+        ("status extra", "Got unexpected extra argument(s) (extra).", " status"),
+        ("stop --timeout", "Option '--timeout' requires an argument.", ""),
+        ("complete a --max-tokens 0", "--max-tokens must be a number from 1 to 4096.", " complete"),
+        ("complete a --max-lines x", "--max-lines must be a number from 1 to 1000.", " complete"),
+        ("serve --port 99999", "--port must be a number from 0 to 65535.", " serve"),
+        ("stop --timeout -1", "--timeout must be a number, at least 0.", " stop"),
+    ],
+)
+def test_wrong_usage_is_one_sentence_and_where_the_help_is(wrong, sentence, see, capsys):
+    assert app.main(wrong.split()) == 2
+    shown = capsys.readouterr()
+    assert shown.err == f"error: {sentence}\nSee `swiftspec{see} --help`.\n"
+    assert shown.out == ""
+
+
+@pytest.mark.parametrize("group", [[], ["models"], ["token"]], ids=" ".join)
+def test_a_group_without_a_command_shows_its_help(group, capsys):
+    assert app.main(group) == 2
+    shown = capsys.readouterr()
+    assert f"Usage: {' '.join(['swiftspec', *group])} [OPTIONS] COMMAND" in shown.out
+    assert shown.err == ""
 
 
 def test_errors_are_one_line_a_hint_and_a_status(monkeypatch, capsys):

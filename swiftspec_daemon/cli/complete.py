@@ -30,7 +30,7 @@ class _Speculation(enum.StrEnum):
 
 
 _Temperature = Annotated[
-    float | None, typer.Option(min=0.0, help="0 always takes the likeliest token.")
+    float | None, typer.Option(min=0.0, max=10.0, help="0 always takes the likeliest token.")
 ]
 _Seed = Annotated[int | None, typer.Option(help="Of the sampling, for temperature > 0.")]
 _TopK = Annotated[int | None, typer.Option(min=0, help="Only the so many likeliest tokens.")]

@@ -5,13 +5,13 @@ Knows the parser's errors; knows no command.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import typer
 
 from swiftspec_daemon.errors import UsageError
 
-PARSE_ERRORS = typer.BadParameter.__mro__[1]
+PARSE_ERRORS = cast(type[Exception], typer.BadParameter.__mro__[1])
 """The parser's class of all such errors; typer exports only this child of it."""
 
 
@@ -33,6 +33,8 @@ def _sentence(error: Any) -> str:
             return f"{name} must be a number from {low:g} to {high:g}."
         if low is not None:
             return f"{name} must be a number, at least {low:g}."
+        if high is not None:
+            return f"{name} must be a number, at most {high:g}."
         return f"{name}: {_ended(error.message)}"
     return _ended(error.format_message())
 

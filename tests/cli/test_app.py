@@ -52,6 +52,7 @@ def test_version(swiftspec, way):
         ("complete a --max-tokens 0", "--max-tokens must be a number from 1 to 4096.", " complete"),
         ("complete a --max-lines x", "--max-lines must be a number from 1 to 1000.", " complete"),
         ("serve --port 99999", "--port must be a number from 0 to 65535.", " serve"),
+        ("complete a --top-p 2", "--top-p must be a number, at most 1.", " complete"),
         ("stop --timeout -1", "--timeout must be a number, at least 0.", " stop"),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 from swiftspec_daemon.completion.events import (
     Completed,
@@ -33,6 +33,7 @@ class Completion:
         self._started = time.perf_counter()
         self._first_token_ms: float | None = None
         self._first_line_ms: float | None = None
+        self._loading_ms = 0.0
         self._prompt_tokens = 0
         self._new_tokens = 0
         self._usage = Usage()
@@ -81,12 +82,17 @@ class Completion:
             self._first_line_ms = self._elapsed_ms()
         self._events.put_nowait(event)
 
+    def model_loaded(self) -> None:
+        """The model and its tokenizer are there; what was before was waiting for them."""
+        self._loading_ms = self._elapsed_ms()
+
     def tokens_in(self, count: int) -> None:
         """The prompt is made."""
         self._prompt_tokens = count
 
     def tokens_out(self, count: int, usage: Usage | None) -> None:
-        """Tokens have come from the engine, the first ones with what they have cost."""
+        """Tokens have come from the engine, `count` of them with text beyond the cursor; the first
+        ones come with what they have cost."""
         if self._first_token_ms is None:
             self._first_token_ms = self._elapsed_ms()
         self._new_tokens += count
@@ -111,12 +117,13 @@ class Completion:
         if not self._finished and self._first_token_ms is not None:
             decode = total - self._first_token_ms
         return Timings(
-            total_ms=total,
-            first_token_ms=self._first_token_ms,
-            first_line_ms=self._first_line_ms,
-            queue_ms=self._usage.queue_ms,
-            prefill_ms=self._usage.prefill_ms,
-            decode_ms=decode,
+            total_ms=_rounded(total),
+            first_token_ms=_rounded(self._first_token_ms),
+            first_line_ms=_rounded(self._first_line_ms),
+            loading_ms=_rounded(self._loading_ms),
+            queue_ms=_rounded(self._usage.queue_ms),
+            prefill_ms=_rounded(self._usage.prefill_ms),
+            decode_ms=_rounded(decode),
             prompt_tokens=self._prompt_tokens,
             cached_tokens=self._usage.cached_tokens,
             new_tokens=self._new_tokens,
@@ -124,3 +131,12 @@ class Completion:
 
     def _elapsed_ms(self) -> float:
         return (time.perf_counter() - self._started) * 1e3
+
+
+@overload
+def _rounded(ms: float) -> float: ...
+@overload
+def _rounded(ms: None) -> None: ...
+def _rounded(ms: float | None) -> float | None:
+    """To microseconds, which is finer than any of them is meant."""
+    return None if ms is None else round(ms, 3)

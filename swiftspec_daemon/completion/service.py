@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 
+from swiftspec_daemon.completion.allowance import Allowance
 from swiftspec_daemon.completion.events import (
     Completed,
     CompletionOptions,
@@ -26,7 +27,7 @@ from swiftspec_daemon.completion.stopping import Suggestion
 from swiftspec_daemon.completion.tokenizer import Tokenizer
 from swiftspec_daemon.documents import Document
 from swiftspec_daemon.engine.interface import Engine
-from swiftspec_daemon.engine.messages import Finished, Generate, Priority, Tokens
+from swiftspec_daemon.engine.messages import Finished, Generate, Priority
 from swiftspec_daemon.errors import EngineError, SwiftSpecError
 from swiftspec_daemon.protocol.messages import DoneReason
 from swiftspec_daemon.settings import Settings
@@ -140,11 +141,12 @@ class CompletionService:
             return completion.completed("empty", message=message)
         automatic = limits.priority == Priority.AUTOMATIC
         if snapshot.around.inside_word or (automatic and snapshot.around.before_code):
-            message = "There is code to the right of the cursor, which the model does not see."
+            message = "There is text to the right of the cursor, which the model does not see."
             return completion.completed("empty", message=message)
         # In this order: an engine that fetches its model first makes the tokenizer's files appear.
         context = (await self._engine.ready()).context
         texts = await self._texts()
+        completion.model_loaded()
         max_tokens = min(limits.max_tokens, context // 2)
         prompt = await texts.prompt(snapshot, min(limits.prompt_tokens, context - max_tokens))
         # Healing takes tokens of its own, where the context has room for them.
@@ -168,24 +170,29 @@ class CompletionService:
             stop=_stops(snapshot, limits),
         )
         completion.tokens_in(len(prompt.ids))
+        allowance = Allowance(texts.tokenizer, required=len(prompt.required), limit=max_tokens)
         async with aclosing(self._engine.generate(request)) as stream:
             async for event in stream:
                 if isinstance(event, Finished):
                     completion.usage(event.usage)
                     return _finish(completion, suggestion, event)
-                completion.tokens_out(len(event.ids), event.usage)
-                self._feed(completion, suggestion, texts.tokenizer, event)
+                ids, counted = allowance.take(event.ids)
+                completion.tokens_out(counted, event.usage)
+                self._feed(completion, suggestion, texts.tokenizer, ids)
                 if suggestion.end is not None:
                     return _conclude(completion, suggestion, suggestion.end)
+                if allowance.used_up:
+                    _emit(completion, suggestion, suggestion.finish())
+                    return _conclude(completion, suggestion, "length")
         raise EngineError("The engine ended a request without a word.", "Try again.")
 
     @staticmethod
     def _feed(
-        completion: Completion, suggestion: Suggestion, tokenizer: Tokenizer, event: Tokens
+        completion: Completion, suggestion: Suggestion, tokenizer: Tokenizer, ids: Sequence[int]
     ) -> None:
         data = b""
         special = False
-        for token in event.ids:
+        for token in ids:
             if tokenizer.is_special(token):
                 special = True
                 break

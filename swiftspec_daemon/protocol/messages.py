@@ -95,9 +95,11 @@ class Complete(Message, tag="complete", frozen=True):
     """If given, the version that the position belongs to; another one is answered by an error."""
     trigger: Literal["invoked", "automatic"] = "automatic"
     max_tokens: int | None = None
-    """At most this many new tokens; the setting `completion.max_tokens` if absent."""
+    """At most this many tokens of text beyond the cursor; the setting `completion.max_tokens` if
+    absent. More than 4,096, or than half of the model's context, means that limit."""
     max_lines: int | None = None
-    """At most this many lines; the setting `completion.max_lines` if absent."""
+    """At most this many lines; the setting `completion.max_lines` if absent. More than 1,000 means
+    that limit."""
     temperature: float | None = None
     """0 always takes the likeliest token; the setting `completion.temperature` if absent."""
     seed: int | None = None
@@ -201,6 +203,8 @@ class Timings(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     total_ms: float
     first_token_ms: float | None = None
     first_line_ms: float | None = None
+    loading_ms: float = 0.0
+    """Waiting until the model was loaded, and fetched where need be; part of all times above."""
     queue_ms: float = 0.0
     """Waiting for the model, while it served others."""
     prefill_ms: float = 0.0
@@ -211,7 +215,8 @@ class Timings(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     cached_tokens: int = 0
     """Prompt tokens that the model had read before."""
     new_tokens: int = 0
-    """Those that token healing takes are among them."""
+    """Tokens of text beyond the cursor. Those that write again what stands before it, as token
+    healing has it, do not count."""
 
 
 DoneReason = Literal["stop", "length", "lines", "cancelled", "superseded", "empty", "error"]

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from completion_fakes import FakeTokenizer, answer
 
+from swiftspec_daemon.completion.allowance import Allowance
 from swiftspec_daemon.completion.events import (
     Completed,
     CompletionOptions,
@@ -152,7 +153,7 @@ async def test_usage_of_a_text_that_we_end_is_known():
     assert engine.cancelled == [1]
     timings = last.timings
     assert timings.prompt_tokens == len(engine.requests[0].prompt)
-    assert timings.new_tokens == len(engine.requests[0].required) + 4
+    assert timings.new_tokens == 4
     assert 0 < timings.first_token_ms <= timings.first_line_ms <= timings.total_ms
     assert timings.decode_ms > 0
 
@@ -161,6 +162,52 @@ async def test_an_engine_that_drops_a_request_is_an_error():
     service, _ = make(lambda request: Answer(ids=[], reason="dropped"))
     last = (await events_of(ask(service)))[-1]
     assert (last.reason, last.code) == ("error", "engine_error")
+
+
+@pytest.mark.parametrize("text", ["x = ", "x =", "value", "x = 1\n    ", "x = 1"])
+@pytest.mark.parametrize("batch", [1, 3, 100])
+@pytest.mark.parametrize("limit", [1, 3, 5])
+async def test_max_tokens_is_what_the_user_sees(text, batch, limit):
+    """Tokens by which healing writes again what stands there take nothing from it."""
+
+    def script(request):
+        healed = FakeTokenizer().encode(request.required.decode())
+        return Answer(ids=[*healed, *b"abcdefgh"], batch=batch)
+
+    service, engine = make(script)
+    last = (await events_of(ask(service, text, max_tokens=limit)))[-1]
+    assert (last.reason, last.text) == ("length", "abcdefgh"[:limit])
+    assert last.timings.new_tokens == limit
+    assert service.statistics.counters().new_tokens == limit
+    await service.idle()
+    assert engine.status.running == 0
+
+
+def test_a_token_counts_once_it_writes_beyond_what_is_required():
+    tokens = FakeTokenizer()
+    by_text = {tokens.token_bytes(token): token for token in range(259, 275)}
+    healed = [by_text[b" ="], by_text[b"return"]]
+    allowance = Allowance(tokens, required=len(b" =ret"), limit=2)
+    assert allowance.take(healed) == (healed, 1)  # the second one ends beyond them
+    assert allowance.take([65, 66, 67]) == ([65], 1)
+    assert allowance.used_up
+    assert allowance.take([68]) == ([], 0)
+
+
+async def test_waiting_for_the_model_is_told_apart():
+    service, _ = make(answer("a\nb"), load_s=0.2)
+    cold = (await events_of(ask(service)))[-1].timings
+    assert 200 <= cold.loading_ms <= cold.first_token_ms <= cold.total_ms
+    warm = (await events_of(ask(service)))[-1].timings
+    assert warm.loading_ms < 200
+
+
+async def test_times_are_told_to_the_microsecond():
+    service, _ = make(answer("a\nb", delay_s=0.001))
+    timings = (await events_of(ask(service)))[-1].timings
+    times = [getattr(timings, n) for n in timings.__struct_fields__ if n.endswith("_ms")]
+    assert len(times) >= 7
+    assert times == [round(time, 3) for time in times]
 
 
 def test_options_and_settings_are_put_together():

@@ -28,7 +28,10 @@ function M.check()
     health.info("the language server is not running; it starts with insert mode")
   else
     local status = bridge.status
-    local text = ("daemon: %s %s"):format(status.state, status.reason or "")
+    local text = "daemon: " .. status.state
+    if status.reason and status.state ~= "connecting" then
+      text = text .. ": " .. status.reason -- "connecting" says it all
+    end
     if status.state == "ready" or status.state == "unloaded" then
       health.ok(text)
     else

@@ -34,9 +34,10 @@ class Vocabulary:
 
     @classmethod
     def build(cls, token_bytes: Sequence[bytes], eos_ids: Sequence[int], size: int) -> Vocabulary:
-        """`token_bytes` may be shorter than `size` (padded vocabularies)."""
+        """`token_bytes` has an entry for each id of the tokenizer; `size` is that of the model's
+        head, which may be padded, or smaller. Ids that end a text count as the tokenizer's."""
         padded = [*token_bytes[:size], *([b""] * (size - len(token_bytes)))]
-        tokens = min(len(token_bytes), size)
+        tokens = min(max(len(token_bytes), *(token + 1 for token in eos_ids), 1), size)
         return cls(TokenTable(padded, eos_ids), frozenset(eos_ids), size, tokens)
 
     def rules(self, request: Generate) -> DecodeRules:

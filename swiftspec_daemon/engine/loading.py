@@ -32,7 +32,8 @@ class LoadedModel:
     name: str
     backend: Backend
     token_bytes: Sequence[bytes]
-    """The bytes of each token id; b"" for special tokens."""
+    """The bytes of each of the tokenizer's ids; b"" for special tokens. The model's head may have
+    fewer or more rows."""
     eos_ids: Sequence[int]
 
 
@@ -117,7 +118,7 @@ def _open_transformers(
     loaded = int(psutil.virtual_memory().available) + backend.weight_bytes
     _require(model, backend, config, available=loaded)
     tokenizer = catalog.open_tokenizer(model)
-    table = [tokenizer.token_bytes(token) for token in range(backend.vocab)]
+    table = [tokenizer.token_bytes(token) for token in range(tokenizer.vocab_size)]
     return LoadedModel(model.name, backend, table, tokenizer.eos_ids)
 
 

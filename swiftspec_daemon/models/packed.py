@@ -93,16 +93,20 @@ def contents_are_right(path: Path) -> bool:
 
 
 def token_arrays(tokenizer: Tokenizer, vocab: int) -> Iterator[tuple[str, npt.NDArray[Any]]]:
-    """The byte table of ids below `vocab` as two arrays: all bytes, and [vocab + 1] offsets."""
-    table = [tokenizer.token_bytes(token_id) for token_id in range(vocab)]
-    offsets = np.zeros(vocab + 1, dtype=np.int64)
+    """The byte table of the tokenizer's ids as two arrays: all bytes, and [ids + 1] offsets.
+
+    Ids below `vocab`, the rows of the model's head, which may be padded beyond the tokenizer's.
+    """
+    ids = min(vocab, tokenizer.vocab_size)
+    table = [tokenizer.token_bytes(token_id) for token_id in range(ids)]
+    offsets = np.zeros(ids + 1, dtype=np.int64)
     np.cumsum([len(item) for item in table], out=offsets[1:])
     yield _TOKEN_BYTES, np.frombuffer(b"".join(table), dtype=np.uint8)
     yield _TOKEN_OFFSETS, offsets
 
 
 def token_table(arrays: Arrays) -> list[bytes]:
-    """The bytes of each token id, from an opened file; b"" for special tokens and padding."""
+    """The bytes of each of the tokenizer's ids, from an opened file; b"" for special tokens."""
     joined = arrays[_TOKEN_BYTES].tobytes()
     offsets = arrays[_TOKEN_OFFSETS].tolist()
     return [joined[a:b] for a, b in itertools.pairwise(offsets)]

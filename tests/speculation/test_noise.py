@@ -26,6 +26,23 @@ def test_seeds_positions_and_ids_all_matter():
     assert len(set(values)) == len(values)
 
 
+def test_streams_with_other_tags_are_others():
+    ids = np.arange(50_000)
+    streams = [uniform(1, 2, ids, tag) for tag in range(4)]
+    assert (streams[0] == uniform(1, 2, ids)).all()
+    for i, left in enumerate(streams):
+        for right in streams[:i]:
+            assert abs(np.corrcoef(left, right)[0, 1]) < 0.02
+
+
+def test_the_numbers_stay_what_they_are():
+    """A text with a seed is to come out the same after an update."""
+    assert [hex(value) for value in hash_ids(7, 3, np.arange(2)).tolist()] == [
+        "0xd183b16c6b012bd8",
+        "0x21379a38d520d44d",
+    ]
+
+
 def test_uniform_is_inside_the_open_interval_and_uniform():
     values = uniform(7, 3, np.arange(200_000))
     assert values.min() > 0

@@ -37,8 +37,9 @@ check: $(VENV)/.installed-dev types  ## lint, format, types, shell scripts
 # mypy sees the package as it is installed, with kernels/ and lsp/ inside.
 types: $(VENV)/.installed-dev
 	rm -rf build/types && mkdir -p build/types/swiftspec_daemon
-	ln -s $(CURDIR)/swiftspec_daemon/* $(CURDIR)/kernels $(CURDIR)/lsp build/types/swiftspec_daemon/
-	cd build/types && $(abspath $(BIN))/mypy --config-file $(CURDIR)/pyproject.toml -p swiftspec_daemon
+	cd build/types/swiftspec_daemon && ln -s ../../../swiftspec_daemon/* ../../../kernels ../../../lsp .
+	mypy="$$(cd $(BIN) && pwd)/mypy" && cd build/types && \
+	  "$$mypy" --config-file ../../pyproject.toml -p swiftspec_daemon
 
 bench: $(VENV)/.installed-bench  ## the basic figures: table, plots and JSON in benchmarks/out/
 	@mkdir -p benchmarks/out

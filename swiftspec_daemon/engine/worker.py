@@ -31,7 +31,12 @@ from swiftspec_daemon.engine.messages import (
 )
 from swiftspec_daemon.errors import ProtocolError, SwiftSpecError
 from swiftspec_daemon.parallel.frames import read_frames, write_all
-from swiftspec_daemon.parallel.lifeline import claim_standard_output, start_reader, tie_to_parent
+from swiftspec_daemon.parallel.lifeline import (
+    claim_standard_output,
+    end_at_once,
+    start_reader,
+    tie_to_parent,
+)
 
 log = logging.getLogger("swiftspec_daemon.engine.worker")
 
@@ -180,4 +185,4 @@ def _serve(core: EngineCore, inbox: Inbox) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    end_at_once(main(sys.argv[1:]))

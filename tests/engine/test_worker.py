@@ -33,7 +33,7 @@ LIMIT_S = 1.0
 class Worker:
     """A worker process that this test is the parent of."""
 
-    def __init__(self, model, **config):
+    def __init__(self, model, path="", **config):
         arguments = [
             str(os.getpid()),
             msgspec.json.encode(WorkerConfig(model=model, **config)).decode(),
@@ -42,6 +42,7 @@ class Worker:
             [sys.executable, "-m", "swiftspec_daemon.engine.worker", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": path},
             bufsize=0,
         )
         self._bodies = read_frames(self.process.stdout.fileno())
@@ -162,6 +163,22 @@ def test_ctrl_c_is_the_daemons_business(worker):
     process.process.send_signal(signal.SIGINT)
     process.send(Generate(id=1, prompt=[5], max_tokens=3))
     assert process.until(Finished).reason == "length"
+
+
+@pytest.mark.parametrize(
+    ("model", "status"), [("toy:", 0), ("toy:fail_load=1", 1)], ids=["asked to", "by itself"]
+)
+def test_the_end_does_not_wait_for_the_shutdown_of_libraries(worker, tmp_path, model, status):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import atexit, time\natexit.register(time.sleep, 300)\n"
+    )
+    process = worker(model, path=str(tmp_path))
+    if status == 0:
+        process.until(Ready)
+        process.send(Unload())
+    assert process.process.wait(timeout=60) == status
+    if status:
+        assert process.until(Failed).code == "model_error"
 
 
 # A step or a load of a minute stands for native code that does not come back.

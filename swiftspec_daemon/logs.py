@@ -24,9 +24,11 @@ from swiftspec_daemon.settings import LogSettings
 _FORMAT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 _NOISY = ("uvicorn", "websockets", "asyncio", "filelock", "urllib3", "huggingface_hub", "httpx")
 """Libraries that log every connection, and in debug messages what crossed the wire."""
-_SHOWN_OTHERWISE = ("swiftspec_daemon.engine", "swiftspec_daemon.server.fetching", "uvicorn")
-"""Not for the terminal: what becomes of the model is shown as the daemon's status, and uvicorn
-tells with tracebacks what a second Ctrl-C has cut off."""
+_NOT_FOR_THE_TERMINAL = (
+    "swiftspec_daemon.engine", "swiftspec_daemon.server.fetching", "uvicorn", "asyncio"
+)  # fmt: skip
+"""What becomes of the model is shown as the daemon's status; uvicorn tells with tracebacks what a
+second Ctrl-C has cut off; asyncio warns of each write to a client that is gone."""
 
 
 def daemon_log() -> Path:
@@ -78,7 +80,7 @@ def setup(settings: LogSettings, file: Path, *, console: bool = False) -> None:
     if console:
         short = logging.StreamHandler(sys.stderr)
         short.setLevel(logging.WARNING)
-        short.addFilter(lambda record: not record.name.startswith(_SHOWN_OTHERWISE))
+        short.addFilter(lambda record: not record.name.startswith(_NOT_FOR_THE_TERMINAL))
         short.setFormatter(_OneLine("%(levelname)s: %(message)s"))
         root.addHandler(short)
 

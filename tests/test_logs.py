@@ -1,7 +1,9 @@
 """Log files: rotation, permissions, following."""
 
+import asyncio
 import logging
 import os
+import socket
 import stat
 import threading
 
@@ -58,6 +60,21 @@ def test_warnings_reach_the_console_as_one_line(tmp_path, root_logger, capsys):
         root_logger.exception("went wrong")
     assert capsys.readouterr().err == "error: went wrong\n"
     assert "Traceback" in "\n".join(logs.tail(tmp_path / "daemon.log", 10))
+
+
+async def test_what_libraries_say_of_clients_that_vanish_is_not_for_the_console(
+    tmp_path, root_logger, capsys
+):
+    """asyncio's own warning: it comes with the sixth write after the connection was lost."""
+    logs.setup(LogSettings(), tmp_path / "daemon.log", console=True)
+    ours, theirs = socket.socketpair()
+    _, writer = await asyncio.open_connection(sock=ours)
+    theirs.close()
+    for _ in range(10):
+        writer.write(b"text")
+    writer.close()
+    assert "socket.send() raised exception" in logs.tail(tmp_path / "daemon.log", 1)[0]
+    assert capsys.readouterr().err == ""
 
 
 def test_nothing_there(tmp_path):

@@ -134,6 +134,8 @@ class SampleObserver(Observer):
         self._once = once
         self._loaded = asyncio.Event()
         self._failure: SwiftSpecError | None = None
+        self.shown = False
+        """The whole sample has been completed."""
 
     def engine_changed(self, status: EngineStatus) -> None:
         self._loading.show(status)
@@ -147,6 +149,7 @@ class SampleObserver(Observer):
         if self._failure is not None:
             raise self._failure
         await self._show_sample(endpoint.url, endpoint.token)
+        self.shown = True
         if not self._once:
             say_serving(self._console, endpoint)
         return self._once

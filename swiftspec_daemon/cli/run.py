@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from swiftspec_daemon.server.observer import Observer
+    from swiftspec_daemon.cli.foreground import SampleObserver
 
 SAMPLE = "sample.txt"
 """Python source in the package's data; the cursor stands at its end."""
+INTERRUPTED = 130
+"""Exit status of `run --once` that was ended before the sample was completed."""
 _URI = "file:///sample/sample.py"
 
 
@@ -47,7 +49,10 @@ def run(
     running = discovery.find()
     if running is None:
         check_model(loaded.model.target)
-        raise typer.Exit(daemon.serve(loaded, _observer(once=once)))
+        observer = _observer(once=once)
+        status = daemon.serve(loaded, observer)
+        # An orderly end, but not what was asked for.
+        raise typer.Exit(status or (INTERRUPTED if once and not observer.shown else 0))
     messages().print(
         f"A daemon is already running (pid {running.pid}, port {running.port}); it completes this:"
     )
@@ -90,7 +95,7 @@ def sample_text() -> str:
     return file.read_text("utf-8").rstrip("\n")
 
 
-def _observer(*, once: bool) -> Observer:
+def _observer(*, once: bool) -> SampleObserver:
     """Made here, since the class needs the daemon's modules."""
     from swiftspec_daemon.cli.foreground import SampleObserver
 

@@ -139,6 +139,28 @@ def test_ctrl_c_ends_it_while_the_model_loads(swiftspec, wait, own):
         assert swiftspec("stop").returncode == 0
 
 
+@posix
+@pytest.mark.parametrize(
+    ("target", "seen"),
+    [("toy:load_ms=60000", b""), ("toy:step_ms=500", b"is ready")],
+    ids=["loading", "in the sample"],
+)
+def test_once_ended_by_ctrl_c_before_its_end_is_interrupted(swiftspec, target, seen):
+    swiftspec.settings["model.target"] = target
+    running = swiftspec.start("run", "--once")
+    swiftspec.wait_record()
+    errors = b""
+    while seen not in errors:
+        line = running.stderr.readline()
+        assert line, errors
+        errors += line
+    running.send_signal(signal.SIGINT)
+    _, rest = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert b"error" not in errors + rest
+    assert b"Traceback" not in errors + rest
+
+
 def test_it_goes_on_serving_and_a_second_run_uses_it(swiftspec, wait):
     first = swiftspec.start("run")
     record = swiftspec.wait_record()

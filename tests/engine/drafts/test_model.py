@@ -1,5 +1,6 @@
 """A draft on real caches: after any history its KV and its tree are those of a fresh prefill."""
 
+import functools
 import importlib.util
 import sys
 from pathlib import Path
@@ -50,6 +51,7 @@ def _tiny():
     return sys.modules[name]
 
 
+@functools.cache
 def transformers_backend():
     torch.set_num_threads(1)
     torch.manual_seed(1)

@@ -43,10 +43,10 @@ def argmax(logits: Floats) -> Ids:
     NumPy's own is the fastest there is. Raises ValueError for NaN.
     """
     rows = _rows(logits, 1)
-    ids = rows.argmax(axis=1)
+    ids: Ids = rows.argmax(axis=1).astype(np.int32)
     if np.isnan(rows[np.arange(len(rows)), ids]).any():  # where there is one, it is NumPy's choice
         raise ValueError(_NO_DISTRIBUTION)
-    return ids.astype(np.int32)
+    return ids
 
 
 def _rows(logits: Floats, k: int) -> Floats:

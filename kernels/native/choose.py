@@ -1,6 +1,6 @@
 """Which implementation runs a model: the native library, or NumPy where there is none.
 
-SWIFTSPEC_NATIVE_ISA forces one: "portable", "avx512-vnni" or "numpy".
+SWIFTSPEC_NATIVE_ISA forces one: "portable", "avx512-vnni", "amx-int8" or "numpy".
 """
 
 from __future__ import annotations

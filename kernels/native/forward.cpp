@@ -36,6 +36,7 @@ int ForwardPass::phases(const Shape& shape) { return shape.layers * 5 + 1; }
 
 void ForwardPass::run(int thread) {
   Walk walk{thread, 0, model_.scratch_[thread]};
+  if (kernels_.enter != nullptr) kernels_.enter();
   embed(walk);
   model_.pool_.barrier();
   for (int layer = 0; layer < shape_.layers; layer++) {
@@ -56,6 +57,7 @@ void ForwardPass::run(int thread) {
     model_.pool_.barrier();
   }
   if (plan_.first_logits < rows_) project_logits(walk);
+  if (kernels_.leave != nullptr) kernels_.leave();
 }
 
 WorkShare ForwardPass::share(Walk& walk, int items) {

@@ -4,6 +4,10 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #endif
 
 namespace swiftspec {
@@ -38,11 +42,31 @@ bool has_avx512_vnni() {
   return (b & kNeeded) == kNeeded && (c & kVnni) != 0;
 }
 
+// Linux saves tiles only for processes that have asked for it.
+bool request_tiles() {
+#if defined(__linux__)
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // arch_prctl(2)
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
+bool has_amx_int8() {
+  constexpr uint32_t kTile = 1u << 24, kInt8 = 1u << 25;
+  constexpr uint64_t kTileState = 0x60000;
+  uint32_t a, b, c, d;
+  if (!has_avx512_vnni() || (saved_registers() & kTileState) != kTileState) return false;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+  return (d & kTile) != 0 && (d & kInt8) != 0 && request_tiles();
+}
+
 #endif
 
 // Fastest first.
 const Candidate kCandidates[] = {
 #if defined(__x86_64__)
+    {&kAmxInt8Kernels, has_amx_int8},
     {&kAvx512VnniKernels, has_avx512_vnni},
 #endif
     {&kPortableKernels, always},

@@ -11,6 +11,7 @@ const KernelTable& best_kernels();
 
 extern const KernelTable kPortableKernels;
 #if defined(__x86_64__)
+extern const KernelTable kAmxInt8Kernels;
 extern const KernelTable kAvx512VnniKernels;
 #endif
 

@@ -28,34 +28,10 @@ namespace avx512_vnni {
 
 #include "simd.h"
 
-SWIFTSPEC_INLINE F32 multiply_add(F32 a, F32 b, F32 c) {
-  return (F32)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
-}
-
-SWIFTSPEC_INLINE F32 maximum(F32 a, F32 b) {
-  return (F32)_mm512_max_ps((__m512)a, (__m512)b);
-}
-
-SWIFTSPEC_INLINE I32 dot_add(I32 sum, const uint8_t* weights, int32_t four) {
-  const __m512i w = _mm512_loadu_si512(weights);
-  return (I32)_mm512_dpbusd_epi32((__m512i)sum, w, _mm512_set1_epi32(four));
-}
-
-SWIFTSPEC_INLINE U16 permute(U16 v, U16 lanes) {
-  return (U16)_mm256_permutexvar_epi16((__m256i)lanes, (__m256i)v);
-}
-
-// Not (<=), so that NaN counts.
-SWIFTSPEC_INLINE bool any_above(const float* x, F32 bound) {
-  __mmask16 above = 0;
-  SWIFTSPEC_UNROLL
-  for (int i = 0; i < 4; i++) {
-    above |= _mm512_cmp_ps_mask(_mm512_loadu_ps(x + i * kLanes), (__m512)bound, _CMP_NLE_UQ);
-  }
-  return above != 0;
-}
+#include "simd_avx512.h"
 
 constexpr int kRowsAtOnce = 8;  // rows whose sums fit into the registers
+constexpr int kQueries = 12;    // queries that share a pass over keys or values
 
 #include "kernels_elementwise.h"
 #include "kernels_linear.h"
@@ -67,6 +43,8 @@ constexpr int kRowsAtOnce = 8;  // rows whose sums fit into the registers
 
 const KernelTable kAvx512VnniKernels = {
     "avx512-vnni",
+    nullptr,
+    nullptr,
     avx512_vnni::multiply_panel,
     avx512_vnni::quantise_row,
     avx512_vnni::normalise_row,

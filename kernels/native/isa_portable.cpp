@@ -51,6 +51,30 @@ SWIFTSPEC_INLINE I32 dot_add(I32 sum, const uint8_t* weights, int32_t four) {
 
 #endif
 
+SWIFTSPEC_INLINE float sum_lanes(F32 v) {
+  float lane[16];
+  store(lane, v);
+  for (int width = 8; width > 0; width /= 2) {
+    for (int i = 0; i < width; i++) lane[i] += lane[i + width];
+  }
+  return lane[0];
+}
+
+SWIFTSPEC_INLINE int32_t sum_lanes_int(I32 v) {
+  int32_t total = 0;
+  for (int i = 0; i < 16; i++) total += v[i];
+  return total;
+}
+
+SWIFTSPEC_INLINE float max_lanes(F32 v) {
+  float lane[16];
+  store(lane, v);
+  for (int width = 8; width > 0; width /= 2) {
+    for (int i = 0; i < width; i++) lane[i] = lane[i + width] > lane[i] ? lane[i + width] : lane[i];
+  }
+  return lane[0];
+}
+
 SWIFTSPEC_INLINE U16 permute(U16 v, U16 lanes) {
   uint16_t values[kLanes], places[kLanes];
   store_u16(values, v);
@@ -68,6 +92,7 @@ SWIFTSPEC_INLINE bool any_above(const float* x, F32 bound) {
 }
 
 constexpr int kRowsAtOnce = 1;  // rows whose sums fit into the registers
+constexpr int kQueries = 6;     // queries that share a pass over keys or values
 
 #include "kernels_elementwise.h"
 #include "kernels_linear.h"
@@ -79,6 +104,8 @@ constexpr int kRowsAtOnce = 1;  // rows whose sums fit into the registers
 
 const KernelTable kPortableKernels = {
     "portable",
+    nullptr,
+    nullptr,
     portable::multiply_panel,
     portable::quantise_row,
     portable::normalise_row,

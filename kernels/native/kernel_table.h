@@ -12,8 +12,9 @@
 
 namespace swiftspec {
 
-// Up to 16 rows of int8 activations, interleaved as [depth / 4][rows][4]; each group of 64 inputs
-// has a scale of its own, so that an outlier spoils its own group alone.
+// Up to 16 rows of int8 activations, interleaved as [depth / 4][rows][4] or, where an instruction
+// set works on whole tiles, [depth / 64][rows][64]; each group of 64 inputs has a scale of its own,
+// so that an outlier spoils its own group alone. 16 rows may be read, whatever `rows` says.
 struct QuantisedBlock {
   const int8_t* values;
   const float* scales;         // [depth / 64][rows]
@@ -23,10 +24,11 @@ struct QuantisedBlock {
 
 // Where one row of a block is written to.
 struct QuantisedRow {
-  int8_t* values;
+  int8_t* values;  // of the block, as are the others
   float* scales;
   int32_t* corrections;
-  int rows;  // of the block
+  int rows;   // of the block
+  int index;  // of the row in it
 };
 
 // One row's place in attention: `prefix` positions of the cache, then `depth` slots of the tail.
@@ -59,6 +61,10 @@ struct AttentionPartial {
 
 struct KernelTable {
   const char* name;
+
+  // Every thread calls these before and after it multiplies panels. May be null.
+  void (*enter)();
+  void (*leave)();
 
   // out[row][32] = channel scale * sum over groups, in order, of
   //     group scale * (sum over the group of activation * weight).

@@ -5,7 +5,9 @@
 // so the result has the same bits in whatever company the query comes.
 // Included by isa_*.cpp after kernels_elementwise.h.
 
-constexpr int kQueries = 6;  // queries that share a pass over keys or values
+// Sums in registers: up to 6 queries with 4 vectors of positions or channels, more with 2, so that
+// what is loaded and widened serves more of them.
+constexpr int vectors_for(int queries) { return queries <= 6 ? 4 : 2; }
 
 // scores[q][16 b + lane] = query q . key of position 16 b + lane.
 template <int kCount, int kBlocks>
@@ -38,9 +40,10 @@ SWIFTSPEC_INLINE void score_blocks(const bf16* keys, const float* queries, int w
 template <int kCount>
 static void score_keys(const bf16* keys, int blocks, const float* queries, int width,
                        float* scores) {
+  constexpr int kBlocks = vectors_for(kCount);
   int b = 0;
-  for (; b + 4 <= blocks; b += 4) {
-    score_blocks<kCount, 4>(keys + b * width * kLanes, queries, width, scores + b * kLanes);
+  for (; b + kBlocks <= blocks; b += kBlocks) {
+    score_blocks<kCount, kBlocks>(keys + b * width * kLanes, queries, width, scores + b * kLanes);
   }
   for (; b < blocks; b++) {
     score_blocks<kCount, 1>(keys + b * width * kLanes, queries, width, scores + b * kLanes);
@@ -78,38 +81,45 @@ SWIFTSPEC_INLINE void add_value_vectors(const bf16* values, int positions, const
 template <int kCount>
 static void add_values(const bf16* values, int positions, const float* weights, int width,
                        float* products) {
+  constexpr int kVectors = vectors_for(kCount);
   int d = 0;
-  for (; d + 4 * kLanes <= width; d += 4 * kLanes) {
-    add_value_vectors<kCount, 4>(values + d, positions, weights, width, products + d);
+  for (; d + kVectors * kLanes <= width; d += kVectors * kLanes) {
+    add_value_vectors<kCount, kVectors>(values + d, positions, weights, width, products + d);
   }
   for (; d < width; d += kLanes) {
     add_value_vectors<kCount, 1>(values + d, positions, weights, width, products + d);
   }
 }
 
-// Both of the above for any number of queries.
+// Both of the above for any number of queries, in passes of about equal size.
+using AttentionPass = void (*)(const bf16*, int, const float*, int, float*);
+
+template <int... kCounts>
 static void score_all(const bf16* keys, int blocks, const float* queries, int count, int width,
-                      float* scores) {
-  using Function = void (*)(const bf16*, int, const float*, int, float*);
-  static const Function kByCount[kQueries] = {score_keys<1>, score_keys<2>, score_keys<3>,
-                                              score_keys<4>, score_keys<5>, score_keys<6>};
-  for (int q = 0; q < count; q += kQueries) {
-    const int some = count - q < kQueries ? count - q : kQueries;
+                      float* scores, std::integer_sequence<int, kCounts...>) {
+  static const AttentionPass kByCount[] = {score_keys<kCounts + 1>...};
+  int passes = (count + kQueries - 1) / kQueries;
+  for (int q = 0; q < count; passes--) {
+    const int some = (count - q + passes - 1) / passes;
     kByCount[some - 1](keys, blocks, queries + q * width, width, scores + q * kChunk);
+    q += some;
   }
 }
 
+template <int... kCounts>
 static void add_all_values(const bf16* values, int positions, const float* weights, int count,
-                           int width, float* products) {
-  using Function = void (*)(const bf16*, int, const float*, int, float*);
-  static const Function kByCount[kQueries] = {add_values<1>, add_values<2>, add_values<3>,
-                                              add_values<4>, add_values<5>, add_values<6>};
+                           int width, float* products, std::integer_sequence<int, kCounts...>) {
+  static const AttentionPass kByCount[] = {add_values<kCounts + 1>...};
   if (positions <= 0) return;
-  for (int q = 0; q < count; q += kQueries) {
-    const int some = count - q < kQueries ? count - q : kQueries;
+  int passes = (count + kQueries - 1) / kQueries;
+  for (int q = 0; q < count; passes--) {
+    const int some = (count - q + passes - 1) / passes;
     kByCount[some - 1](values, positions, weights + q * kChunk, width, products + q * width);
+    q += some;
   }
 }
+
+using QueryCounts = std::make_integer_sequence<int, kQueries>;
 
 // Scores to softmax weights, in place, over the first `positions` values.
 SWIFTSPEC_INLINE void soften(float* scores, int positions, float* maximum_out, float* sum_out) {
@@ -157,7 +167,7 @@ static void score_slots(const AttentionBlock& block, int row, const ChunkShare& 
   for (int q = 0; q < block.group; q += kQueries) {
     const int count = block.group - q < kQueries ? block.group - q : kQueries;
     score_all(block.tail_keys + first_slot / kLanes * block.tail_stride, 1,
-              block.queries + (row * block.group + q) * width, count, width, by_lane);
+              block.queries + (row * block.group + q) * width, count, width, by_lane, QueryCounts());
     float* to = scores + (row * block.group + q) * kChunk + share.prefix;
     for (int t = 0; t < share.tail; t++) {
       const int lane = slots[t] - first_slot;
@@ -188,12 +198,12 @@ static void add_own_values(const AttentionBlock& block, int row, int chunk, int 
   const float* weights = scores + first * kChunk;
   float* to = products + first * width;
   add_all_values(block.values + (chunk * kChunk + common) * width, share.prefix - common,
-                 weights + common, block.group, width, to);
+                 weights + common, block.group, width, to, QueryCounts());
   const uint8_t* slots = block.paths[row].slots + share.first_tail;
   for (int t = 0; t < share.tail; t++) {
     const bf16* block_values = block.tail_values + slots[t] / kLanes * block.tail_stride;
     add_all_values(block_values + slots[t] % kLanes * width, 1, weights + share.prefix + t,
-                   block.group, width, to);
+                   block.group, width, to, QueryCounts());
   }
 }
 
@@ -209,7 +219,7 @@ static void attend_chunk(const AttentionBlock& block, int chunk, const Attention
   }
   if (longest > 0) {
     score_all(block.keys + start * width, (longest + kLanes - 1) / kLanes, block.queries, count,
-              width, scores);
+              width, scores, QueryCounts());
   }
   for (int r = 0; r < block.rows; r++) {
     if (shares[r].tail > 0) score_tail(block, r, shares[r], scores);
@@ -219,7 +229,8 @@ static void attend_chunk(const AttentionBlock& block, int chunk, const Attention
     }
   }
   for (int i = 0; i < count * width; i += kLanes) store(partial.products + i, broadcast(0.0f));
-  add_all_values(block.values + start * width, common, scores, count, width, partial.products);
+  add_all_values(block.values + start * width, common, scores, count, width, partial.products,
+                 QueryCounts());
   for (int r = 0; r < block.rows; r++) {
     add_own_values(block, r, chunk, common, shares[r], scores, partial.products);
   }

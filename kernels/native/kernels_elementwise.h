@@ -19,8 +19,9 @@ SWIFTSPEC_INLINE F32 exponential(F32 x) {
   return p * (F32)((to_int(n) + broadcast_int(127)) << 23);
 }
 
-static void quantise_row(const float* x, int width, const QuantisedRow& to) {
-  int8_t* out = to.values;
+// `step` bytes lie between fours of one row.
+SWIFTSPEC_INLINE void quantise_to(const float* x, int width, const QuantisedRow& to, int8_t* out,
+                                  int step, int group_step) {
   for (int group = 0; group < width / kGroup; group++, x += kGroup) {
     F32 largest = broadcast(0.0f);
     for (int i = 0; i < kGroup; i += kLanes) largest = maximum(largest, magnitude(load(x + i)));
@@ -34,11 +35,16 @@ static void quantise_row(const float* x, int width, const QuantisedRow& to) {
       const I8 bytes = __builtin_convertvector(q, I8);
       int32_t fours[4];
       __builtin_memcpy(fours, &bytes, sizeof fours);
-      for (int j = 0; j < 4; j++, out += 4 * to.rows) __builtin_memcpy(out, &fours[j], 4);
+      for (int j = 0; j < 4; j++, out += step) __builtin_memcpy(out, &fours[j], 4);
     }
-    to.scales[group * to.rows] = top / 127.0f;
-    to.corrections[group * to.rows] = -128 * sum_lanes_int(sum);
+    out += group_step - step * (kGroup / 4);
+    to.scales[group * to.rows + to.index] = top / 127.0f;
+    to.corrections[group * to.rows + to.index] = -128 * sum_lanes_int(sum);
   }
+}
+
+static void quantise_row(const float* x, int width, const QuantisedRow& to) {
+  quantise_to(x, width, to, to.values + 4 * to.index, 4 * to.rows, kGroup * to.rows);
 }
 
 static void normalise_row(const float* x, const float* gain, int width, float eps, float* y) {

@@ -7,7 +7,8 @@
 namespace swiftspec {
 
 bool QuantisedRows::reserve(int rows, int width) {
-  const size_t count = static_cast<size_t>(rows) * width;
+  // Kernels may read whole tiles behind the last row.
+  const size_t count = static_cast<size_t>(rows + kBlockRows) * width;
   return values.reserve(count) && scales.reserve(count / kGroup) &&
          corrections.reserve(count / kGroup);
 }
@@ -19,10 +20,10 @@ QuantisedBlock QuantisedRows::block(int first, int rows, int width) const {
 }
 
 QuantisedRow QuantisedRows::row(int index, int rows, int width) {
-  const int first = index / kBlockRows * kBlockRows, within = index - first;
-  const size_t group = static_cast<size_t>(first) * (width / kGroup) + within;
-  return {values.data() + static_cast<size_t>(first) * width + 4 * within, scales.data() + group,
-          corrections.data() + group, std::min(rows - first, kBlockRows)};
+  const int first = index / kBlockRows * kBlockRows;
+  const size_t group = static_cast<size_t>(first) * (width / kGroup);
+  return {values.data() + static_cast<size_t>(first) * width, scales.data() + group,
+          corrections.data() + group, std::min(rows - first, kBlockRows), index - first};
 }
 
 bool PartialBuffer::reserve(size_t entries, int width) {

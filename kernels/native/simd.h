@@ -1,10 +1,13 @@
 // Vectors of 16 values as the compiler's own vector types, which every target can compile.
 // An isa_*.cpp includes this inside its namespace, after switching the target on and before the
-// kernels_*.h files; it adds the three operations that the types cannot express well:
+// kernels_*.h files; it adds the operations that the types cannot express well:
 //   F32 multiply_add(F32 a, F32 b, F32 c)   a * b + c
 //   F32 maximum(F32 a, F32 b)
 //   I32 dot_add(I32 sum, const uint8_t* weights, int32_t four)
 //                                           sum[i] += weights[4 i .. 4 i + 3] . the bytes of four
+//   float sum_lanes(F32 v)                  in a fixed order: halves, quarters, ...
+//   int32_t sum_lanes_int(I32 v)
+//   float max_lanes(F32 v)
 // Everything is inlined, so that no vector crosses a call between targets.
 
 #define SWIFTSPEC_INLINE static inline __attribute__((always_inline))
@@ -23,8 +26,10 @@ typedef int8_t I8 __attribute__((vector_size(16)));
 // Memory of any alignment and type.
 typedef float LooseF32 __attribute__((vector_size(64), aligned(1), may_alias));
 typedef uint16_t LooseU16 __attribute__((vector_size(32), aligned(1), may_alias));
+typedef int32_t LooseI32 __attribute__((vector_size(64), aligned(1), may_alias));
 typedef int32_t LooseInt __attribute__((aligned(1), may_alias));
 
+SWIFTSPEC_INLINE I32 load_int(const int32_t* p) { return *reinterpret_cast<const LooseI32*>(p); }
 SWIFTSPEC_INLINE F32 load(const float* p) { return *reinterpret_cast<const LooseF32*>(p); }
 SWIFTSPEC_INLINE void store(float* p, F32 v) { *reinterpret_cast<LooseF32*>(p) = v; }
 SWIFTSPEC_INLINE U16 load_u16(const uint16_t* p) { return *reinterpret_cast<const LooseU16*>(p); }
@@ -48,29 +53,4 @@ SWIFTSPEC_INLINE F32 load_bf16(const bf16* p) {
 SWIFTSPEC_INLINE F32 nearest(F32 v) {
   const F32 magic = broadcast(12582912.0f);
   return (v + magic) - magic;
-}
-
-// The order of additions is fixed: halves, quarters, ...
-SWIFTSPEC_INLINE float sum_lanes(F32 v) {
-  float lane[16];
-  store(lane, v);
-  for (int width = 8; width > 0; width /= 2) {
-    for (int i = 0; i < width; i++) lane[i] += lane[i + width];
-  }
-  return lane[0];
-}
-
-SWIFTSPEC_INLINE int32_t sum_lanes_int(I32 v) {
-  int32_t total = 0;
-  for (int i = 0; i < 16; i++) total += v[i];
-  return total;
-}
-
-SWIFTSPEC_INLINE float max_lanes(F32 v) {
-  float lane[16];
-  store(lane, v);
-  for (int width = 8; width > 0; width /= 2) {
-    for (int i = 0; i < width; i++) lane[i] = lane[i + width] > lane[i] ? lane[i + width] : lane[i];
-  }
-  return lane[0];
 }

@@ -32,7 +32,7 @@ def tiny():
     return _load("tiny")
 
 
-@pytest.fixture(params=["portable", "avx512-vnni"])
+@pytest.fixture(params=["portable", "avx512-vnni", "amx-int8"])
 def isa(request):
     """Each instruction set of the build that runs here."""
     if not load().has_isa(request.param):
@@ -40,7 +40,7 @@ def isa(request):
     return request.param
 
 
-@pytest.fixture(params=["numpy", "portable", "avx512-vnni"])
+@pytest.fixture(params=["numpy", "portable", "avx512-vnni", "amx-int8"])
 def any_isa(request):
     """The same, and the reference in NumPy."""
     if request.param != "numpy" and not load().has_isa(request.param):

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from swiftspec_daemon.kernels.native.library import load
+
 FIXTURES = [HealthCheck.function_scoped_fixture]
 
 
@@ -114,6 +116,19 @@ def test_every_number_of_rows(tiny, isa, rows):
     together = running.speculate(cache, nodes, [-1] * rows)
     for row, token in enumerate(nodes):
         assert same_bits(running.speculate(cache, [token], [-1])[0], together[row])
+
+
+@pytest.mark.parametrize("rows", [*range(1, 18), 40])
+def test_tiles_have_the_bits_of_vectors(tiny, rows):
+    """Integer sums are exact and the groups' order is the same, so the machine may be changed."""
+    if not load().has_isa("amx-int8"):
+        pytest.skip("this machine does not run amx-int8")
+    model = tiny.model("llama")
+    results = []
+    for isa in ("avx512-vnni", "amx-int8"):
+        running = model.open(isa, threads=2)
+        results.append(running.append(running.new_cache(100), model.tokens(rows), logits="all"))
+    assert same_bits(*results)
 
 
 def test_the_reference_keeps_rows_apart_too(tiny):

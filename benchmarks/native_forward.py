@@ -112,9 +112,7 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument(
-        "--isa", help="as SWIFTSPEC_NATIVE_ISA; the best if absent"
-    )
+    parser.add_argument("--isa", help="as SWIFTSPEC_NATIVE_ISA; the best if absent")
     parser.add_argument("--context", type=int, default=500)
     parser.add_argument("--repeats", type=int, default=24)
     options = parser.parse_args()

@@ -1,8 +1,24 @@
 """What the engine must say, stated as a plain loop that recomputes everything at every token."""
 
+import numpy as np
+import numpy.typing as npt
+
 from swiftspec_daemon.engine import toy
 from swiftspec_daemon.engine.messages import Generate
 from swiftspec_daemon.speculation.sampling import SamplingParameters, pick
+
+
+def _adjusted(
+    logits: npt.NDArray[np.float32], request: Generate, new: list[int]
+) -> npt.NDArray[np.float64]:
+    """Bias, then repetition penalty, token by token."""
+    values = logits.astype(np.float64)
+    for token, bias in request.logit_bias.items():
+        values[token] += bias
+    for token in {*request.prompt, *new}:
+        penalty = request.repetition_penalty
+        values[token] = values[token] * penalty if values[token] < 0 else values[token] / penalty
+    return values
 
 
 def run(options: toy.ToyOptions, request: Generate) -> tuple[list[int], str]:
@@ -21,10 +37,12 @@ def run(options: toy.ToyOptions, request: Generate) -> tuple[list[int], str]:
         allowed = [
             i for i, b in enumerate(table) if b and (b.startswith(rest) or rest[: len(b)] == b)
         ]
+        logits = _adjusted(logits, request, new)
         sampling = SamplingParameters(
             temperature=request.temperature,
             top_k=request.top_k,
             top_p=request.top_p,
+            min_p=request.min_p,
             seed=request.seed,
         )
         if rest and allowed:

@@ -50,6 +50,33 @@ class ModelSettings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fi
     """Free the model's memory after this many idle seconds; 0 never does."""
 
 
+class SpeculationSettings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
+    """How tokens are guessed ahead of the model. It changes the speed, never the text."""
+
+    mode: Literal["auto", "off", "ngram", "serial", "async"] = "auto"
+    """"ngram": look-up in the text alone; "serial": a draft model too, in the target's process;
+    "async": a draft model in a process of its own, which works while the target verifies; "auto":
+    what was found fastest."""
+    draft: str = "default"
+    """"default": the project's own draft where the target is the default model, none elsewhere;
+    "none"; or a folder of the hub's format whose tokenizer is the target's."""
+    more_drafts: list[str] = []
+    """Further drafts, whose trees are merged with the first one's (not in "async")."""
+    draft_threads: Annotated[int, Meta(ge=1, le=256)] = 1
+    """Compute threads of a draft in a process of its own."""
+    max_rows: Annotated[int, Meta(ge=2, le=64)] = 16
+    """Tokens that one pass of the target verifies at most, its own included."""
+    width: Annotated[int, Meta(ge=1, le=64)] = 8
+    """Leaves of the tree that one pass of the draft expands at most."""
+    branching: Annotated[int, Meta(ge=1, le=64)] = 4
+    """Continuations of one leaf that the tree takes in."""
+    depth: Annotated[int, Meta(ge=1, le=64)] = 16
+    """How deep a tree may grow."""
+    acceptance: Literal["keyed", "multi-step"] = "keyed"
+    """"keyed": the same text as without speculation, for any seed; "multi-step": SpecInfer's rule,
+    the same distribution only, for sampled text with a draft model in "serial"."""
+
+
 class CompletionSettings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """What a completion may be."""
 
@@ -75,6 +102,7 @@ class Settings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=
 
     server: ServerSettings = ServerSettings()
     model: ModelSettings = ModelSettings()
+    speculation: SpeculationSettings = SpeculationSettings()
     completion: CompletionSettings = CompletionSettings()
     log: LogSettings = LogSettings()
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from swiftspec_daemon.settings import ModelSettings
+from swiftspec_daemon.settings import ModelSettings, SpeculationSettings
 
 
 class WorkerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
@@ -27,14 +27,19 @@ class WorkerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fie
     step_budget_ms: Annotated[float, Meta(gt=0)] = 25.0
     """A prefill block is sized to take about this long, so that a cancel is heard soon."""
 
+    speculation: SpeculationSettings = SpeculationSettings()
+
     @classmethod
-    def from_settings(cls, settings: ModelSettings) -> WorkerConfig:
+    def from_settings(
+        cls, settings: ModelSettings, speculation: SpeculationSettings | None = None
+    ) -> WorkerConfig:
         return cls(
             model=settings.target,
             backend=settings.backend,
             context=settings.context,
             threads=settings.threads,
             kv_slots=settings.kv_slots,
+            speculation=speculation or SpeculationSettings(),
         )
 
 

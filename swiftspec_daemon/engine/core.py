@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from swiftspec_daemon.engine.backend import Backend, KVCache
+from swiftspec_daemon.engine.drafts.session import DraftSession
+from swiftspec_daemon.engine.drafts.speculator import Speculator
 from swiftspec_daemon.engine.generation import Generation, Vocabulary
 from swiftspec_daemon.engine.messages import (
     Cancel,
@@ -19,6 +21,8 @@ from swiftspec_daemon.engine.messages import (
     Finished,
     FinishReason,
     Generate,
+    Speculation,
+    SpeculationUsage,
     TokenLogProbs,
     Tokens,
     Unload,
@@ -40,6 +44,9 @@ class _Job:
     last: float
     """When its last step ended; at first, when it arrived."""
     slot: Slot | None = None
+    drafts: DraftSession | None = None
+    """Begun, while it has its slot."""
+    speculation: Speculation = "off"
     cached: int | None = None
     queue_s: float = 0.0
     prefill_s: float = 0.0
@@ -59,12 +66,15 @@ class EngineCore:
         step_budget_ms: float,
         clock: Callable[[], float],
         emit: Callable[[Event], None],
+        speculator: Speculator | None = None,
     ) -> None:
-        """`clock` gives seconds; `emit` is called in the order of events."""
+        """`clock` gives seconds; `emit` is called in the order of events. Without a `speculator`
+        all decoding is plain."""
         self._backend = backend
         self._vocabulary = vocabulary
         self._clock = clock
         self._emit = emit
+        self._speculator = speculator
         self._scheduler = Scheduler(queue_limit)
         self._slots = Slots(slots)
         self._caches: dict[int, KVCache] = {}
@@ -142,9 +152,9 @@ class EngineCore:
         if self._last_run != request:  # it waited; else what passed between its steps is its own
             job.queue_s += started - job.last
             job.last = started
-            self._last_run = request
+            self._change_over(request, job)
         ids = generation.step(
-            self._backend, self._cache(slot.index), slot.tokens, self._pacer.block
+            self._backend, self._cache(slot.index), slot.tokens, self._pacer.block, job.drafts
         )
         ended = self._clock()
         self._pacer.record(len(slot.tokens) - held_before, (ended - started) * 1e3)
@@ -159,6 +169,20 @@ class EngineCore:
             self._emit(Tokens(id=request, ids=ids, usage=usage, logprobs=found))
         if generation.finished is not None:
             self._finish(request, generation.finished)
+
+    def _change_over(self, request: int, job: _Job) -> None:
+        """Another request has its turn: drafts work for one at a time."""
+        if (before := self._jobs.get(self._last_run or 0)) and before.drafts is not None:
+            before.drafts.close()
+        self._last_run = request
+        if self._speculator is None:
+            return
+        generation = job.generation
+        if job.drafts is None:
+            job.speculation, job.drafts = self._speculator.session(generation.request)
+        if job.drafts is not None:
+            prompt = len(generation.request.prompt)
+            job.drafts.begin(generation.tokens, prompt, generation.state)
 
     def _assign(self, request: int, job: _Job) -> Slot:
         """Give a job that has none a slot, maybe that of a suspended one."""
@@ -190,6 +214,8 @@ class EngineCore:
     ) -> None:
         self._scheduler.remove(request)
         job = self._jobs.pop(request)
+        if job.drafts is not None and self._last_run == request:
+            job.drafts.close()
         if job.slot is not None:
             self._slots.release(job.slot)
         usage = self._usage(request, job)
@@ -204,6 +230,7 @@ class EngineCore:
             queue_ms=(job.queue_s + waiting) * 1e3,
             prefill_ms=job.prefill_s * 1e3,
             decode_ms=job.decode_s * 1e3,
+            speculation=_counted(job),
         )
 
     def _fail(self, request: int, error: SwiftSpecError) -> None:
@@ -212,3 +239,7 @@ class EngineCore:
     def _refuse(self, request: Generate, code: str, message: str) -> None:
         usage = Usage(prompt_tokens=len(request.prompt))
         self._emit(Finished(id=request.id, reason="error", usage=usage, code=code, message=message))
+
+
+def _counted(job: _Job) -> SpeculationUsage | None:
+    return None if job.drafts is None else job.drafts.counts.usage(job.speculation)

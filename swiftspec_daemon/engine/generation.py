@@ -1,4 +1,4 @@
-"""One request's life, a step at a time: prefill blocks, then a token a step, until it ends.
+"""One request's life, a step at a time: prefill blocks, then one round a step, until it ends.
 
 A step is one forward pass. Between steps everything about the request lies here and in its KV
 slot, so it can be suspended, moved to another slot or ended at any step, and the tokens are the
@@ -10,15 +10,23 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from swiftspec_daemon.engine.backend import Backend, KVCache, Logits
+from swiftspec_daemon.engine.backend import Backend, KVCache
 from swiftspec_daemon.engine.messages import FinishReason, Generate
+from swiftspec_daemon.engine.round import verify
 from swiftspec_daemon.errors import ContextTooLong, UsageError
 from swiftspec_daemon.speculation.constraint import TokenTable
-from swiftspec_daemon.speculation.decoding import DecodeRules
+from swiftspec_daemon.speculation.decoding import DecodeRules, DecodeState
 from swiftspec_daemon.speculation.sampling import LogProbs, SamplingParameters
+from swiftspec_daemon.speculation.tree import TokenTree
+from swiftspec_daemon.speculation.verification import Walk, walk
 
 _MOST_LOGPROBS = 100
+
+
+_CHAIN = 8
+"""Tokens without KV that a round may take along: a keystroke's few need no pass of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,26 @@ class Vocabulary:
         )
 
 
+class DraftSession(Protocol):
+    """One request's drafts (`swiftspec_daemon.engine.drafts.session`)."""
+
+    def prefilled(self) -> None:
+        """A block of the prompt was run, without a decision."""
+
+    def propose(self, pending: int, most: int) -> TokenTree:
+        """What to verify behind the last decided token, the root, of at most `most` nodes."""
+
+    def verified(
+        self,
+        proposed: TokenTree | None,
+        decided: Sequence[int],
+        accepted: int,
+        state: DecodeState | None,
+    ) -> object:
+        """What was decided; `proposed` is None where no proposal was asked for, and `state` where
+        the text ends."""
+
+
 class Generation:
     """The state of one request."""
 
@@ -86,31 +114,76 @@ class Generation:
         """The first token is decided."""
         return self.new_tokens > 0
 
-    def step(self, backend: Backend, cache: KVCache, held: list[int], block: int) -> list[int]:
+    @property
+    def state(self) -> DecodeState:
+        """The state behind the decided tokens."""
+        return self._state
+
+    def step(
+        self,
+        backend: Backend,
+        cache: KVCache,
+        held: list[int],
+        block: int,
+        drafts: DraftSession | None = None,
+    ) -> list[int]:
         """One forward pass over at most `block` tokens; the newly decided tokens, if any.
 
         `held` are the tokens whose KV is in `cache`, a proper prefix of `self.tokens`; it grows
-        with the cache. Sets `finished` when the text has ended. Raises EngineError.
+        with the cache. With `drafts`, begun behind `self.tokens`, a pass that decides a token
+        verifies what they propose along with it. Sets `finished` when the text has ended. Raises
+        EngineError.
         """
+        missing = len(self.tokens) - len(held)
+        if self._state.room > 0 and missing <= _CHAIN and drafts is not None:
+            return self._round(backend, cache, held, drafts)
         pending = self.tokens[len(held) : len(held) + block]
-        last = len(held) + len(pending) == len(self.tokens)
+        last = len(pending) == missing
         room = self._state.room > 0
         logits = backend.append(cache, pending, logits=last and room)
         held += pending
-        if last and not room:
-            self.finished = "length"
-        return [] if logits is None else self._decide(logits)
-
-    def _decide(self, logits: Logits) -> list[int]:
-        """The next token, if the text goes on with one."""
-        token, after, self.finished, emit, log_probs = self._state.decide(logits)
-        if not emit:
+        if logits is None:
+            if last:
+                self.finished = "length"
+            elif drafts is not None:
+                drafts.prefilled()
             return []
-        self.tokens.append(token)
-        self.log_probs = [] if log_probs is None else [log_probs]
-        if after is not None:
-            self._state = after
-        return [token]
+        return self._take(walk([logits], _childless, self._state), drafts, None)
+
+    def _round(
+        self, backend: Backend, cache: KVCache, held: list[int], drafts: DraftSession
+    ) -> list[int]:
+        """Verify a tree of drafts; of the root alone it is a plain step."""
+        pending = self.tokens[len(held) :]
+        room = min(backend.max_rows, cache.capacity - len(held)) - len(pending)
+        tree = drafts.propose(len(pending), 1 + max(0, room))
+        if len(tree) == 1:
+            logits = backend.append(cache, pending, logits=True)
+            assert logits is not None  # as asked for
+            held += pending
+            return self._take(walk([logits], _childless, self._state), drafts, tree)
+        walked = verify(backend, cache, pending, tree, self._state)
+        held += pending
+        held += [tree.tokens[node] for node in walked.path[1:]]
+        return self._take(walked, drafts, tree)
+
+    def _take(
+        self, walked: Walk, drafts: DraftSession | None, proposed: TokenTree | None
+    ) -> list[int]:
+        """Make what was decided part of the text."""
+        self.finished = walked.finish
+        self.tokens += walked.tokens
+        self.log_probs = walked.logprobs
+        if walked.states:
+            self._state = walked.states[-1]
+        if drafts is not None:
+            state = None if walked.finish is not None else self._state
+            drafts.verified(proposed, walked.tokens, walked.accepted, state)
+        return walked.tokens
+
+
+def _childless(node: int, token: int) -> int | None:
+    return None
 
 
 def _check(request: Generate, vocabulary: Vocabulary, context: int) -> None:

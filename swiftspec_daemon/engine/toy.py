@@ -39,6 +39,8 @@ class ToyOptions(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_field
     """how much longer for each row."""
     eos: bool = False
     """Whether the model ever ends its text."""
+    wrong: float = 0.0
+    """A draft: the share of places at which it differs from the model without this option."""
     fail_load: bool = False
     """Loading raises ModelError."""
     nan_id: int = -1
@@ -179,7 +181,10 @@ class ToyBackend:
     def _logits(self, state: int) -> Logits:
         if state == -1:
             return np.full(self.vocab, np.nan, dtype=np.float32)
-        logits = np.random.Generator(np.random.PCG64(state)).normal(size=self.vocab) * 3
+        bits = np.random.PCG64(state)
+        if self.options.wrong > 0 and bits.jumped().random_raw() < self.options.wrong * 2.0**64:
+            bits = bits.jumped(2)
+        logits = np.random.Generator(bits).normal(size=self.vocab) * 3
         logits[BOS] = -1e9
         if not self.options.eos:
             logits[EOS] = -1e9

@@ -18,6 +18,8 @@ import msgspec
 
 from swiftspec_daemon.engine.config import WorkerConfig
 from swiftspec_daemon.engine.core import EngineCore
+from swiftspec_daemon.engine.drafts import loading as drafts
+from swiftspec_daemon.engine.drafts.speculator import Speculator
 from swiftspec_daemon.engine.generation import Vocabulary
 from swiftspec_daemon.engine.loading import LoadedModel, open_model
 from swiftspec_daemon.engine.messages import (
@@ -153,11 +155,28 @@ def _load(config: WorkerConfig, outbox: Outbox) -> EngineCore:
         step_budget_ms=config.step_budget_ms,
         clock=time.perf_counter,
         emit=outbox.emit,
+        speculator=_speculator(config, model, outbox),
     )
     outbox.progress("warming up", 1.0)
     core.warm_up()
     outbox.emit(_ready(model, config, load_ms=(time.perf_counter() - started) * 1e3))
     return core
+
+
+def _speculator(config: WorkerConfig, model: LoadedModel, outbox: Outbox) -> Speculator | None:
+    asked = config.speculation
+    if asked.mode == "off":
+        return None
+    outbox.progress("timing the model", 1.0)
+    speculator = Speculator(
+        asked,
+        drafts.target_times(model.backend),
+        drafts.supply(config, outbox.progress),
+        time.perf_counter,
+        max_rows=model.backend.max_rows,
+    )
+    speculator.warm_up()
+    return speculator
 
 
 def _ready(model: LoadedModel, config: WorkerConfig, load_ms: float) -> Ready:

@@ -57,6 +57,12 @@ ConvertDraft = Callable[
 """A backend's conversion: its meta (JSON data) and its arrays, made one by one."""
 
 
+def default_folder() -> Path | None:
+    """The project's own draft for the default model; None if this build has none."""
+    folder = Path(__file__).resolve().parent.parent / "data" / "draft"
+    return folder if (folder / "config.json").is_file() else None
+
+
 def resolve(name: str) -> DraftModel:
     """The draft of that name, a folder or a fetched ORG/NAME.
 

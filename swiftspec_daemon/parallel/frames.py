@@ -16,7 +16,8 @@ MAX_FRAME_BYTES = 64 * 1024 * 1024
 _READ_BYTES = 1 << 16
 
 
-def _body_length(header: bytes) -> int:
+def body_length(header: bytes | bytearray) -> int:
+    """What a frame's first bytes say of its length. Raises ProtocolError for an absurd one."""
     length = int.from_bytes(header, "little")
     if length > MAX_FRAME_BYTES:
         raise ProtocolError(f"A frame claims {length} bytes; at most {MAX_FRAME_BYTES} are taken.")
@@ -32,7 +33,7 @@ def read_frames(descriptor: int) -> Iterator[bytes]:
     while chunk := os.read(descriptor, _READ_BYTES):
         buffer += chunk
         while len(buffer) >= HEADER_BYTES:
-            end = HEADER_BYTES + _body_length(bytes(buffer[:HEADER_BYTES]))
+            end = HEADER_BYTES + body_length(bytes(buffer[:HEADER_BYTES]))
             if len(buffer) < end:
                 break
             yield bytes(buffer[HEADER_BYTES:end])
@@ -53,6 +54,6 @@ async def receive_frame(reader: asyncio.StreamReader) -> bytes | None:
     """
     try:
         header = await reader.readexactly(HEADER_BYTES)
-        return await reader.readexactly(_body_length(header))
+        return await reader.readexactly(body_length(header))
     except (asyncio.IncompleteReadError, ConnectionError):
         return None

@@ -60,7 +60,7 @@ class _Daemon:
         self._token = load_or_create_token()
         self._engine = FetchingEngine(
             EngineClient(
-                WorkerConfig.from_settings(settings.model),
+                WorkerConfig.from_settings(settings.model, settings.speculation),
                 idle_unload_s=settings.model.idle_unload_s,
             ),
             functools.partial(fetch_model, self._target),

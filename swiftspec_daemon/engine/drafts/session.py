@@ -1,0 +1,231 @@
+"""One request's drafts, on the target's side: what to verify next, and what its outcome teaches.
+
+Joins the sources (n-gram look-up, draft models here, a draft in a process of its own) under the
+planner; their trees are merged as SpecInfer merges them, with calibrated probabilities, so that
+the best subtree is the one with the most expected tokens, wherever its nodes come from.
+Knows no logits, no KV and no other request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from swiftspec_daemon.engine.drafts.counts import RequestCounts, RoundTimes
+from swiftspec_daemon.speculation.calibration import Calibration, Proposal
+from swiftspec_daemon.speculation.costs import CostTable
+from swiftspec_daemon.speculation.decoding import DecodeState
+from swiftspec_daemon.speculation.drafter import TreeDrafter
+from swiftspec_daemon.speculation.merging import MergedTree
+from swiftspec_daemon.speculation.planner import Planner
+from swiftspec_daemon.speculation.suffix import SuffixSource
+from swiftspec_daemon.speculation.tree import TokenTree
+
+NGRAM = 1
+"""The look-up's bit in `TokenTree.marks`."""
+_LOOKUP_NODES = 24
+
+
+def draft_bit(index: int) -> int:
+    """The bit of the index-th draft model."""
+    return 2 << index
+
+
+class RemoteDraft(Protocol):
+    """A draft in a process of its own."""
+
+    def begin(self, tokens: Sequence[int], prompt: int) -> None:
+        """Start on this request, or again after a suspension."""
+
+    def verified(self, tokens: Sequence[int]) -> None:
+        """Tell what was decided."""
+
+    def tree(self) -> TokenTree | None:
+        """This round's tree, within the planner's deadline."""
+
+    def end(self) -> None:
+        """The request is over or suspended."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalDraft:
+    """A draft model in the target's process."""
+
+    open: Callable[[Sequence[int], DecodeState], TreeDrafter]
+    """A drafter that is begun behind these tokens."""
+    costs: CostTable
+    """Of its forward passes."""
+
+
+@dataclass(slots=True)
+class Sources:
+    """The sources that a request uses."""
+
+    lookup: SuffixSource | None = None
+    local: list[LocalDraft] = field(default_factory=list)
+    remote: RemoteDraft | None = None
+
+
+class DraftSession:
+    """The drafts of one request, from its first step to its last.
+
+    A round: `propose`, then `verified` with its outcome. `begin` comes first, and again after a
+    suspension.
+    """
+
+    def __init__(
+        self,
+        sources: Sources,
+        planner: Planner,
+        calibration: Calibration,
+        clock: Callable[[], float],
+    ) -> None:
+        self._sources = sources
+        self._planner = planner
+        self._calibration = calibration
+        self._clock = clock
+        self.counts = RequestCounts()
+        self._root = 0
+        self._room = 0
+        self._pending = 0
+        """Of the round that the planner has begun."""
+        self._drafters: list[TreeDrafter] = []
+        self._proposals: list[Proposal] = []
+        self._candidates = MergedTree(calibration, 0)
+        self._proposed_at = 0.0
+        self._draft_s = self._own_s = 0.0
+        self._rows = 1
+
+    def begin(self, tokens: Sequence[int], prompt: int, state: DecodeState) -> None:
+        """Start behind all decided `tokens`, of which `prompt` are the prompt's."""
+        self._root, self._room = tokens[-1], state.room
+        if self._sources.lookup is not None:
+            self._sources.lookup.begin(tokens)
+        self._drafters = [draft.open(tokens, state) for draft in self._sources.local]
+        self._open_round(1)
+        if self._sources.remote is not None:
+            self._sources.remote.begin(tokens, prompt)
+
+    def prefilled(self) -> None:
+        """The target has run a block of its prompt: the drafts here may do so too."""
+        for drafter in self._drafters:
+            if not drafter.ready:
+                drafter.step()
+
+    def propose(self, pending: int, most: int) -> TokenTree:
+        """What to verify now: a tree rooted at the last decided token, of that token alone for a
+        plain step.
+
+        `pending` decided tokens have no KV in the target; the tree may have `most` nodes.
+        """
+        started = self._clock()
+        self._draft_s = 0.0
+        self._proposals = []
+        self._candidates = MergedTree(self._calibration, self._root)
+        if pending != self._pending:
+            self._open_round(pending)
+        self._look_up()
+        self._await_remote()
+        for index in range(len(self._drafters)):
+            self._draft(index)
+        size = min(self._planner.choose_size(self._candidates), most)
+        chosen = self._candidates.best(size)
+        self._rows = pending + len(chosen) - 1
+        self._proposed_at = self._clock()
+        self._own_s = self._proposed_at - started - self._draft_s
+        return chosen
+
+    def verified(
+        self,
+        proposed: TokenTree | None,
+        decided: Sequence[int],
+        accepted: int,
+        state: DecodeState | None,
+    ) -> None:
+        """Learn from a round, plain ones included, and make ready for the next.
+
+        `proposed` is None for a pass that no proposal was asked for; `state` is behind the last
+        token, None if the text ends there.
+        """
+        now = self._clock()
+        matched: dict[int, int] = {}
+        if proposed is not None:
+            for proposal in self._proposals:
+                matched[proposal.source] = self._calibration.learn(proposal, decided)
+            self._planner.verified(len(decided), self._rows, now - self._proposed_at, matched)
+        fell_in: bool | None = None
+        if state is not None:
+            self._root, self._room = decided[-1], state.room
+            self._open_round(1)
+            if self._sources.remote is not None:
+                self._sources.remote.verified(decided)
+            if self._sources.lookup is not None:
+                self._sources.lookup.extend(decided)
+            for drafter in self._drafters:
+                fell_in = (drafter.accept(decided, state) == len(decided)) or bool(fell_in)
+        if proposed is not None:
+            own_s = self._own_s + self._clock() - now
+            times = RoundTimes(self._draft_s, now - self._proposed_at, own_s)
+            self.counts.add(proposed, decided, accepted, fell_in, times)
+
+    def close(self) -> None:
+        """The request is over or suspended."""
+        if self._sources.remote is not None:
+            self._sources.remote.end()
+
+    # --- the sources --------------------------------------------------------------------------
+
+    def _open_round(self, pending: int) -> None:
+        self._pending = pending
+        self._planner.begin_round(pending=pending, remaining=self._room)
+
+    def _look_up(self) -> None:
+        lookup = self._sources.lookup
+        if lookup is None or not self._planner.wants(NGRAM):
+            return
+        started = self._clock()
+        tree = lookup.propose(min(_LOOKUP_NODES, max(0, self._room - 1)))
+        self._planner.spend(NGRAM, 1, self._clock() - started)
+        self._take_in(Proposal(NGRAM, tree, lookup.confidences))
+
+    def _await_remote(self) -> None:
+        remote = self._sources.remote
+        if remote is None:
+            return
+        started = self._clock()
+        tree = remote.tree()
+        self._draft_s += self._clock() - started
+        if tree is not None:
+            self._take_in(Proposal(draft_bit(0), tree))
+
+    def _take_in(self, proposal: Proposal) -> None:
+        if len(proposal.tree) > 1:
+            self._proposals.append(proposal)
+            self._candidates.update(proposal)
+
+    def _draft(self, index: int) -> None:
+        """Let a draft model grow its tree as long as that pays."""
+        bit, drafter = draft_bit(index), self._drafters[index]
+        costs, candidates = self._sources.local[index].costs, self._candidates
+        own = Proposal(bit, drafter.tree)
+        self._proposals.append(own)
+        while True:
+            candidates.update(own)
+            place = candidates.place(bit)
+            leaves = [place[node] for node in range(len(own.tree)) if drafter.expandable(node)]
+            missing = drafter.missing
+            catch_up_s = costs(missing) if missing > 1 else 0.0
+            width = self._planner.next_width(bit, candidates, leaves, catch_up_s=catch_up_s)
+            if not width or not self._step(bit, drafter, width):
+                return
+
+    def _step(self, bit: int, drafter: TreeDrafter, width: int) -> bool:
+        started = self._clock()
+        drafter.width = width
+        rows = drafter.step()
+        seconds = self._clock() - started
+        self._draft_s += seconds
+        if rows:
+            self._planner.spend(bit, rows, seconds)
+        return rows > 0

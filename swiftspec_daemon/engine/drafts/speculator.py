@@ -1,0 +1,187 @@
+"""What a worker has for speculation: planners, calibration, look-up, draft models.
+
+Lives as long as the worker, so that what was learned goes from one request to the next. A draft
+model is loaded when it is first needed; one that cannot be used is left out, and `problem` says
+why. Knows no weights: drafts are opened by whoever loads models.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from swiftspec_daemon.engine.drafts.pool import DraftPool
+from swiftspec_daemon.engine.drafts.process import DraftProcess
+from swiftspec_daemon.engine.drafts.remote import RemotePair, RemoteRequest
+from swiftspec_daemon.engine.drafts.session import (
+    NGRAM,
+    DraftSession,
+    LocalDraft,
+    Sources,
+    draft_bit,
+)
+from swiftspec_daemon.engine.messages import Generate, Speculation
+from swiftspec_daemon.errors import SwiftSpecError
+from swiftspec_daemon.settings import SpeculationSettings
+from swiftspec_daemon.speculation.calibration import Calibration
+from swiftspec_daemon.speculation.costs import CostTable
+from swiftspec_daemon.speculation.decoding import DecodeState
+from swiftspec_daemon.speculation.drafter import TreeDrafter
+from swiftspec_daemon.speculation.planner import Planner
+from swiftspec_daemon.speculation.suffix import SuffixSource, SuffixStore
+
+log = logging.getLogger(__name__)
+
+_LOOKUP_S = 50e-6
+"""A look-up, before one was measured."""
+_LOOKUPS = 8
+"""Documents whose look-up index is kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenDraft:
+    """A draft model that is loaded in this process."""
+
+    name: str
+    pool: DraftPool
+    step_s: Mapping[int, float]
+    """Seconds of a forward pass, by rows."""
+
+
+@dataclass(slots=True)
+class DraftSupply:
+    """Where drafts come from; each is asked once, when first needed."""
+
+    local: Callable[[], list[OpenDraft]] | None = None
+    """Raises SwiftSpecError. None: there is no draft model for this target."""
+    process: Callable[[], DraftProcess] | None = None
+    """None: there is none, or the system cannot run one."""
+
+
+@dataclass(slots=True)
+class _Loaded:
+    """Draft models in this process, once asked for."""
+
+    drafts: list[OpenDraft] = field(default_factory=list)
+    asked: bool = False
+
+
+class Speculator:
+    """See the module."""
+
+    def __init__(
+        self,
+        settings: SpeculationSettings,
+        target_s: Mapping[int, float],
+        supply: DraftSupply,
+        clock: Callable[[], float],
+        *,
+        max_rows: int,
+    ) -> None:
+        """`target_s`: seconds of a forward pass of the target, by rows; `max_rows` is the most
+        that its backend takes at once."""
+        self.problem = ""
+        """Why a draft model that was asked for is not used, for people."""
+        self.calibration = Calibration()
+        self.store = SuffixStore()
+        self._settings = settings
+        self._target_s = dict(target_s)
+        self._supply = supply
+        self._clock = clock
+        self._max_rows = min(settings.max_rows, max_rows)
+        self._planners: dict[Speculation, Planner] = {}
+        self._loaded = _Loaded()
+        self._pair: RemotePair | None = None
+        self._lookups: dict[str, SuffixSource] = {}
+        self._numbers = itertools.count(1)
+
+    @property
+    def drafts(self) -> list[str]:
+        """Names of the draft models that are loaded in this process."""
+        return [draft.name for draft in self._loaded.drafts]
+
+    @property
+    def process(self) -> DraftProcess | None:
+        """The draft's process, if one was asked for."""
+        return None if self._pair is None else self._pair.process
+
+    def warm_up(self) -> None:
+        """Load or start now what the settings will need, so that no request waits for it."""
+        mode = self._mode("auto")
+        if mode == "async":
+            self._remote_pair()
+
+    def session(self, request: Generate) -> tuple[Speculation, DraftSession | None]:
+        """How this request is decoded, and its drafts; None for plain decoding."""
+        mode = self._mode(request.speculation)
+        if mode == "off":
+            return mode, None
+        sources = Sources(lookup=self._lookup(request.sequence))
+        planner = self._planner(mode)
+        if mode == "serial":
+            sources.local = [self._local(draft, request.sequence) for draft in self._loaded.drafts]
+        if mode == "async" and (pair := self._remote_pair()) is not None:
+            sources.remote = RemoteRequest(pair, next(self._numbers), request, self._clock)
+        return mode, DraftSession(sources, planner, self.calibration, self._clock)
+
+    def explain(self) -> dict[str, object]:
+        """For people: what each planner chose and why."""
+        return {mode: planner.explain() for mode, planner in self._planners.items()}
+
+    def close(self) -> None:
+        """End the draft's process."""
+        if self._pair is not None:
+            self._pair.close()
+
+    def _mode(self, asked: Speculation) -> Speculation:
+        """What is done for this wish: what has no draft model does without."""
+        mode = self._settings.mode if asked == "auto" else asked
+        if mode == "async":
+            return "async" if self._supply.process is not None else "ngram"
+        if mode in ("serial", "auto"):
+            self._load()
+            return "serial" if self._loaded.drafts else "ngram"
+        return mode
+
+    def _load(self) -> None:
+        if self._loaded.asked or self._supply.local is None:
+            return
+        self._loaded.asked = True
+        try:
+            self._loaded.drafts = self._supply.local()
+        except SwiftSpecError as error:
+            self.problem = str(error)
+            log.warning("no draft model: %s", error)
+
+    def _planner(self, mode: Speculation) -> Planner:
+        found = self._planners.get(mode)
+        if found is None:
+            found = Planner(CostTable(self._target_s), self.calibration, max_size=self._max_rows)
+            found.add_lookup(NGRAM, _LOOKUP_S)
+            if mode == "serial":
+                for index, draft in enumerate(self._loaded.drafts):
+                    found.add_draft(draft_bit(index), CostTable(draft.step_s))
+            self._planners[mode] = found
+        return found
+
+    def _remote_pair(self) -> RemotePair | None:
+        if self._pair is None and self._supply.process is not None:
+            self._pair = RemotePair(self._supply.process(), self._planner("async"), draft_bit(0))
+            self._pair.look()
+        return self._pair
+
+    def _lookup(self, sequence: str) -> SuffixSource:
+        """The document's look-up, whose index follows its text."""
+        found = self._lookups.pop(sequence, None) or SuffixSource(self.store, NGRAM)
+        self._lookups[sequence] = found  # the most recently used is last
+        while len(self._lookups) > _LOOKUPS:
+            del self._lookups[next(iter(self._lookups))]
+        return found
+
+    def _local(self, draft: OpenDraft, sequence: str) -> LocalDraft:
+        def open_one(tokens: Sequence[int], state: DecodeState) -> TreeDrafter:
+            return draft.pool.open(tokens, sequence, state)
+
+        return LocalDraft(open_one, CostTable(draft.step_s))

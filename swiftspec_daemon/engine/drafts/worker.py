@@ -1,0 +1,121 @@
+"""The draft worker process: `python -m swiftspec_daemon.engine.drafts.worker PARENT_PID CONFIG`.
+
+A child of the target's worker, with its own model, KV and cores (SwiftSpec §3.1: disaggregated
+draft). One thread: it takes in what the target has sent, then makes one forward pass, and so on;
+with nothing to do it sleeps. Ends when standard input does. Knows nothing of logits on the
+target's side, of text or of the daemon.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+
+import msgspec
+
+from swiftspec_daemon.engine.drafts import loading
+from swiftspec_daemon.engine.drafts.codec import decode_to_draft, encode
+from swiftspec_daemon.engine.drafts.config import DraftConfig
+from swiftspec_daemon.engine.drafts.rules import RequestStates
+from swiftspec_daemon.errors import SwiftSpecError
+from swiftspec_daemon.parallel.channel import ChannelClosed, FrameChannel
+from swiftspec_daemon.parallel.lifeline import claim_standard_output, tie_to_parent
+from swiftspec_daemon.speculation.decoding import DecodeState
+from swiftspec_daemon.speculation.pairing import Drafter, DraftLoop
+from swiftspec_daemon.speculation.pairing_messages import (
+    Begin,
+    DraftFailed,
+    ToTarget,
+)
+
+log = logging.getLogger("swiftspec_daemon.engine.drafts.worker")
+
+
+class _Clock:
+    """How long the draft worked and waited since its last answer, in milliseconds."""
+
+    def __init__(self) -> None:
+        self.busy = self.idle = 0.0
+        self._last = time.perf_counter()
+
+    def lap(self, *, idle: bool) -> None:
+        now = time.perf_counter()
+        spent = (now - self._last) * 1e3
+        self._last = now
+        if idle:
+            self.idle += spent
+        else:
+            self.busy += spent
+
+    def read(self) -> tuple[float, float]:
+        """Busy and idle since the last reading."""
+        both = self.busy, self.idle
+        self.busy = self.idle = 0.0
+        return both
+
+
+def main(arguments: list[str]) -> int:
+    """Run the draft worker; its exit status."""
+    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    parent, config_json = arguments
+    tie_to_parent(int(parent))
+    channel = FrameChannel(sys.stdin.fileno(), claim_standard_output())
+    try:
+        config = msgspec.json.decode(config_json, type=DraftConfig)
+        _serve(config, channel)
+    except ChannelClosed:
+        return 0  # the target has gone, or has given up on us
+    except SwiftSpecError as error:
+        return _fail(channel, DraftFailed(error.code, error.message, error.hint))
+    except Exception as error:  # the edge of the process: say what happened, then end
+        log.exception("the draft worker failed")
+        message = f"The draft worker failed: {type(error).__name__}: {error}."
+        return _fail(channel, DraftFailed("engine_error", message, "See `swiftspec logs`."))
+    return 0
+
+
+def _fail(channel: FrameChannel, failure: DraftFailed) -> int:
+    try:
+        channel.send(encode(failure), timeout_s=0.2)
+    except ChannelClosed:
+        return 0
+    return 1
+
+
+def _serve(config: DraftConfig, channel: FrameChannel) -> None:
+    """Load, say so, then alternate between messages and forward passes. Ends by an exception."""
+    draft = loading.load(config, lambda phase, fraction: None)
+    pool = loading.new_pool(draft, config)
+    states = RequestStates(draft.vocabulary)
+
+    def open_drafter(begin: Begin) -> tuple[Drafter[DecodeState], DecodeState]:
+        state = states.begin(begin)
+        return pool.open(begin.tokens, begin.sequence, state), state
+
+    loop = DraftLoop[DecodeState](open_drafter, states.advance)
+    _send(channel, loading.ready(draft, config.target.kv_slots))
+    clock = _Clock()
+    while True:
+        idle = not loop.wants_step
+        bodies = channel.receive(None if idle else 0.0)
+        clock.lap(idle=idle)
+        for body in bodies:
+            try:
+                loop.receive(decode_to_draft(body))
+            except msgspec.DecodeError as error:
+                log.error("a message could not be understood and is ignored: %s", error)
+        if loop.wants_step:
+            answer = loop.step()
+            clock.lap(idle=False)
+            if answer is not None:
+                busy_ms, idle_ms = clock.read()
+                _send(channel, msgspec.structs.replace(answer, busy_ms=busy_ms, idle_ms=idle_ms))
+
+
+def _send(channel: FrameChannel, message: ToTarget) -> None:
+    channel.send(encode(message), timeout_s=5.0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

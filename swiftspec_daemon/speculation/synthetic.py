@@ -182,7 +182,7 @@ class SyntheticDraft:
         ranked = []
         for token, parent in zip(tokens, parents, strict=True):
             above = self._states[-1] if parent < 0 else self._slots[parent][2]
-            self._slots.append((token, parent, _after(above, token)))
+            self._slots.append((token, parent, state_after(above, token)))
             ranked.append(self._rank(len(self._slots) - 1))
         self.forwards.append(len(tokens))
         return ranked
@@ -203,7 +203,7 @@ class SyntheticDraft:
     def _commit(self, tokens: Sequence[int]) -> None:
         self._tokens += tokens
         for token in tokens:
-            self._states.append(_after(self._states[-1], token))
+            self._states.append(state_after(self._states[-1], token))
 
     def _rank(self, slot: int) -> Ranked:
         """What this draft proposes behind a pending row, or behind the prefix (-1)."""
@@ -249,11 +249,12 @@ def path_state(tokens: Sequence[int]) -> int:
     """64 bits that stand for a path of tokens."""
     state = _EMPTY
     for token in tokens:
-        state = _after(state, token)
+        state = state_after(state, token)
     return state
 
 
-def _after(state: int, token: int) -> int:
+def state_after(state: int, token: int) -> int:
+    """The state of a path with one more token."""
     return (state * 0x5851F42D4C957F2D + token + 1) & _MASK
 
 
@@ -278,4 +279,5 @@ __all__ = [
     "SyntheticDraft",
     "TargetFunction",
     "path_state",
+    "state_after",
 ]

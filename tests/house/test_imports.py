@@ -38,6 +38,8 @@ ALLOWED: dict[str, set[str]] = {
     "engine": COMMON | {"speculation", "parallel"},
     "engine.loading": COMMON | {"engine", "models"},
     "engine.worker": COMMON | {"engine", "parallel"},
+    "engine.drafts.loading": COMMON | {"engine", "models", "speculation"},
+    "engine.drafts.worker": COMMON | {"engine", "parallel", "speculation"},
     # Worker side: backends -> models, parallel -> kernels.
     "engine.backends": COMMON | {"engine.backend", "models", "parallel", "kernels"},
     "models": COMMON,

@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, Callable
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
@@ -58,6 +59,7 @@ def create_app(
             WebSocketRoute("/v1/ws", WebSocketEndpoint(hub)),
         ],
         lifespan=_prepares(service, engine),
+        exception_handlers={HTTPException: _no_such, Exception: _broken},
     )
     return SecurityMiddleware(app, token=token, allowed_origins=settings.server.allowed_origins)
 
@@ -91,6 +93,22 @@ class _Http:
         _log.info("asked to end%s", " when idle" if wish.when_idle else "")
         self._stop(wish.when_idle)
         return _json({"status": "stopping"}, 202)
+
+
+async def _no_such(request: Request, error: Exception) -> Response:
+    """A path that is not there, or that does not take the method."""
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    allowed = (getattr(error, "headers", None) or {}).get("Allow", "")
+    message = f"This path does not take {request.method}." if allowed else "There is no such path."
+    answer = _failure(status, UsageError(message, f"Use {allowed}." if allowed else ""))
+    if allowed:
+        answer.headers["Allow"] = allowed
+    return answer
+
+
+async def _broken(_: Request, error: Exception) -> Response:
+    """The error itself goes on to the server's log."""
+    return _failure(500, SwiftSpecError("The request failed.", "See `swiftspec logs`."))
 
 
 class _Shutdown(msgspec.Struct, frozen=True):

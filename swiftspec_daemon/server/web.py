@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import signal
 import socket
@@ -14,7 +15,11 @@ from collections.abc import Awaitable, Callable, Generator
 from types import FrameType
 from typing import Any
 
+import h11
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from swiftspec_daemon.errors import ProtocolError
 
 _log = logging.getLogger(__name__)
 
@@ -22,6 +27,25 @@ DRAIN_S = 2.0
 """How long running completions may take to end after the first Ctrl-C or a stop."""
 CLOSE_S = 5
 """How long connections may take to close after that."""
+
+
+_NO_HTTP = ProtocolError("The request is not valid HTTP.")
+
+
+class _Http(H11Protocol):
+    """As uvicorn's, but what is no HTTP (two `Host` headers are none) is answered in JSON too."""
+
+    def send_400_response(self, msg: str) -> None:
+        error = {"code": _NO_HTTP.code, "message": _NO_HTTP.message, "hint": _NO_HTTP.hint}
+        headers = [("content-type", "application/json"), ("connection", "close")]
+        answer = (
+            h11.Response(status_code=400, headers=headers, reason="Bad Request"),
+            h11.Data(data=json.dumps(error).encode()),
+            h11.EndOfMessage(),
+        )
+        for event in answer:
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
 
 class WebServer(uvicorn.Server):
@@ -43,7 +67,7 @@ class WebServer(uvicorn.Server):
             uvicorn.Config(
                 app,
                 loop="asyncio",
-                http="h11",
+                http=_Http,
                 ws="websockets-sansio",
                 ws_max_size=max_message_bytes,
                 ws_per_message_deflate=False,

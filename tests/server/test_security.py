@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -54,9 +55,18 @@ async def test_shutdown_wants_the_token(server):
 
 
 async def test_unknown_paths_and_methods_with_the_token(server):
-    assert (await server.http("GET", "/v1/nothing"))[0] == 404
-    assert (await server.http("POST", "/v1/status"))[0] == 405
-    assert (await server.http("GET", "/v1/shutdown"))[0] == 405
+    for method, path, status, allowed in (
+        ("GET", "/v1/nothing", 404, None),
+        ("POST", "/v1/status", 405, "GET"),
+        ("GET", "/v1/shutdown", 405, "POST"),
+        ("DELETE", "/health", 405, "GET"),
+    ):
+        got, headers, content = await server.http(method, path)
+        assert (got, headers["content-type"]) == (status, "application/json")
+        error = json.loads(content)
+        assert error.keys() == {"code", "message", "hint"}
+        assert error["code"] == "invalid_request"
+        assert allowed is None or (allowed in headers["allow"] and allowed in error["hint"])
 
 
 @pytest.mark.parametrize(
@@ -99,9 +109,37 @@ async def test_other_hosts_are_refused(server, host, path):
 
 
 async def test_a_repeated_header_is_refused(server):
-    headers = {"host": server.host}
-    status, _, _ = await server.http("GET", "/health", headers=headers)
-    assert status == 400
+    for headers in (
+        {"host": server.host},
+        {"Origin": PAGE, "origin": PAGE},
+        {"authorization": "Bearer x"},
+    ):
+        status, answered, content = await server.http("GET", "/health", headers=headers)
+        assert (status, answered["content-type"]) == (400, "application/json")
+        assert json.loads(content).keys() == {"code", "message", "hint"}
+
+
+@pytest.mark.parametrize(
+    "sent", [b"nonsense\r\n\r\n", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\r\n"]
+)
+async def test_what_is_no_http_is_answered_in_json(server, sent):
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(sent)
+    async with asyncio.timeout(30):
+        head, _, content = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert json.loads(content)["code"] == "protocol_error"
+
+
+async def test_a_request_that_breaks_is_answered_in_json(server, monkeypatch):
+    async def breaks(_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("swiftspec_daemon.server.hub.Hub.full_status", breaks)
+    status, headers, content = await server.http("GET", "/v1/status")
+    assert (status, headers["content-type"]) == (500, "application/json")
+    assert json.loads(content)["code"] == "internal"
 
 
 @pytest.mark.parametrize(

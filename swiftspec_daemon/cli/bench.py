@@ -77,11 +77,11 @@ def _progress() -> Iterator[Callable[[str, float], None]]:
 def _present(figures: Figures, json_file: Path | None, out: Path | None) -> None:
     """Table and notes; JSON and plots where they are wished for."""
     from swiftspec_daemon.bench import report
-    from swiftspec_daemon.cli.console import note, output
+    from swiftspec_daemon.cli.console import note, print_table
     from swiftspec_daemon.errors import UsageError
 
     made = report.report(figures.rows)
-    output().print(report.table(made))
+    print_table(report.table(made))
     for text in figures.notes:
         note(text)
     if json_file is not None:

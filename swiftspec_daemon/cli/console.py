@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from rich.console import Console
 from rich.markup import escape
+from rich.table import Table
 
 from swiftspec_daemon.errors import SwiftSpecError
 
@@ -34,6 +35,21 @@ def print_facts(console: Console, facts: Mapping[str, str], *, indent: int = 0) 
     width = max(map(len, facts), default=0)
     for name, value in facts.items():
         console.print(f"{' ' * indent}[dim]{escape(name.ljust(width))}[/]  {value}")
+
+
+def print_table(table: Table) -> None:
+    """A table of plain texts: drawn on a terminal, elsewhere a line for each row, none cut."""
+    if (console := output()).is_terminal:
+        Console(markup=False, highlight=False, emoji=False).print(table)
+        return
+    cells = zip(*(column.cells for column in table.columns), strict=True)
+    rows = [[str(cell) for cell in row] for row in cells]
+    rows.insert(0, [str(column.header) for column in table.columns])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+    for line in (table.title, *lines, table.caption):
+        if line:
+            console.print(str(line), markup=False)
 
 
 def show_error(error: SwiftSpecError) -> None:

@@ -42,13 +42,15 @@ def list_models(json_output: Json = False) -> None:
         return
     from rich.table import Table
 
+    from swiftspec_daemon.cli.console import print_table
+
     table = Table("name", "architecture", "parameters", "format", "size", "runs on")
     for row in rows:
         table.add_row(
             row["name"], row["architecture"], _count(row["parameters"]), row["format"],
             _size(row["file_bytes"]), row["problem"] or row["backend"],
         )  # fmt: skip
-    _print(table)
+    print_table(table)
 
 
 @app.command()
@@ -88,14 +90,11 @@ def inspect(name: Name = "default", json_output: Json = False) -> None:
     if json_output:
         _print_json(msgspec.to_builtins(facts))
         return
-    from rich.table import Table
+    from rich.markup import escape
 
-    table = Table(show_header=False)
-    table.add_column()
-    table.add_column(overflow="fold")
-    for label, value in _facts_rows(facts):
-        table.add_row(label, value)
-    _print(table)
+    from swiftspec_daemon.cli.console import output, print_facts
+
+    print_facts(output(), {label: escape(value) for label, value in _facts_rows(facts)})
 
 
 @app.command()
@@ -110,10 +109,12 @@ def verify(name: Name = "default", json_output: Json = False) -> None:
     else:
         from rich.table import Table
 
+        from swiftspec_daemon.cli.console import print_table
+
         table = Table("check", "result", "detail")
         for check in checks:
             table.add_row(check.name, "ok" if check.passed else "WRONG", check.detail)
-        _print(table)
+        print_table(table)
     if not all(check.passed for check in checks):
         raise ModelError(
             f"The files of the model {name} are damaged.",
@@ -191,12 +192,6 @@ def _size(size: int | None) -> str:
 
 def _print_json(value: Any) -> None:
     typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
-
-
-def _print(table: Any) -> None:
-    from rich.console import Console
-
-    Console(markup=False, highlight=False).print(table)
 
 
 def _say_phase(phase: str, fraction: float) -> None:

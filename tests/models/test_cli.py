@@ -84,6 +84,18 @@ def test_inspect_of_a_model_for_transformers(tiny: Path) -> None:
     assert json.loads(run("inspect", "org/tiny", "--json"))["spec"] is None
 
 
+@pytest.mark.parametrize("command", [["list"], ["inspect", "NAME"], ["verify", "NAME"]])
+def test_pipes_get_plain_lines_that_are_not_cut(tiny: Path, command: list[str]) -> None:
+    long = tiny.with_name("n" * 120)
+    tiny.rename(long)
+    name = f"org/{long.name}"
+    text = run(*(name if word == "NAME" else word for word in command))
+    assert name in text or command[0] == "verify"
+    assert str(long) in text or command[0] != "inspect"
+    assert text.isascii()
+    assert all(line == line.rstrip() for line in text.splitlines())
+
+
 def test_verify(tiny: Path) -> None:
     checks = json.loads(run("verify", "org/tiny", "--json"))
     assert [(check["name"], check["passed"]) for check in checks] == [

@@ -57,6 +57,10 @@ _SpeculationOption = Annotated[
 ]
 
 
+_NOTED_MS = 100
+"""Waiting for a model that is loaded takes less."""
+
+
 def complete(
     target: Annotated[
         str,
@@ -89,7 +93,9 @@ def complete(
         bool | None,
         typer.Option(
             "--timings/--no-timings",
-            help="A last line on standard error: how long it took.  [default: on a terminal]",
+            help="A last line on standard error: waiting for the model, where it was not loaded; "
+            "the first line and the tokens beyond the cursor from then on; the prompt. "
+            " [default: on a terminal]",
             show_default=False,
         ),
     ] = None,
@@ -100,7 +106,8 @@ def complete(
     """Complete a file at a place, streaming the text as it comes.
 
     The file itself is not changed. A file that is not UTF-8 is read as Latin-1, with a note.
-    Standard output gets the text and one newline; the text exactly as it is comes with --json.
+    Standard output gets the text and one newline, or nothing if there is nothing to suggest; the
+    text exactly as it is comes with --json.
 
     Example: [bold]swiftspec complete main.py:10:5[/]
     """
@@ -134,7 +141,7 @@ async def _complete(
     from swiftspec_daemon import settings
     from swiftspec_daemon.cli.console import note, write_json
     from swiftspec_daemon.cli.target import locate, parse_target, read_source
-    from swiftspec_daemon.client import AsyncClient
+    from swiftspec_daemon.client import AsyncClient, discovery
     from swiftspec_daemon.documents import Document
 
     limits = settings.load()
@@ -144,6 +151,10 @@ async def _complete(
         note(f"note: {target.file} is not UTF-8; it was read as Latin-1.")
     document = Document(source.text)
     position = locate(target, document)
+    if target.column is None and not as_json:
+        note(f"note: completing at {target.file}:{position.line + 1}:{position.character + 1}.")
+    if start and discovery.find() is None:
+        note("starting the daemon…")
     async with AsyncClient.connect(start=start, client_name="swiftspec-complete") as client:
         done = await _stream(client, source, document, position, request, quiet=as_json)
     if as_json:
@@ -179,7 +190,7 @@ async def _stream(
                 write_text(event.text)
             elif isinstance(event, Done):
                 done = event
-    if not quiet and (done.reason != "error" or completion.text):
+    if not quiet and completion.text:
         write_text("\n")
     if done.reason == "error":
         raise error_for(done.code, done.message, done.hint)
@@ -189,7 +200,8 @@ async def _stream(
 
 
 class _Waiting:
-    """A line on a terminal that says what is awaited, until the first text comes."""
+    """Says what is awaited until the first text comes: on a terminal in a line that goes away,
+    elsewhere once for each phase of loading."""
 
     def __init__(self) -> None:
         from swiftspec_daemon.cli.console import messages
@@ -197,6 +209,7 @@ class _Waiting:
         console = messages()
         self._line = console.status("") if console.is_terminal else None
         self._shown = False
+        self._last = ""
         self._stopped = False
 
     def __enter__(self) -> _Waiting:
@@ -206,11 +219,21 @@ class _Waiting:
         self.stop()
 
     def show(self, status: Status) -> None:
+        from rich.markup import escape
+
+        from swiftspec_daemon.cli.console import note
+
         model = status.model
-        if self._line is None or self._stopped or model.state != "loading":
+        if self._stopped or model.state != "loading":
+            return
+        step = f"{model.name}: {model.phase or 'loading'}"
+        if self._line is None:
+            if step != self._last:
+                note(step)
+            self._last = step
             return
         percent = f" {model.fraction:.0%}" if model.fraction else ""
-        self._line.update(f"[dim]{model.name}: {model.phase or 'loading'}{percent}[/]")
+        self._line.update(f"[dim]{escape(step)}{percent}[/]")
         if not self._shown:
             self._shown = True
             self._line.start()
@@ -222,11 +245,13 @@ class _Waiting:
 
 
 def describe(timings: Timings) -> str:
-    """One line for people: how long it took, how much text was read."""
+    """One line for people: how long it took once the model was there, how much text was read."""
     parts = []
+    if timings.loading_ms >= _NOTED_MS:
+        parts.append(f"waited {timings.loading_ms / 1000:.1f} s for the model")
     if timings.first_line_ms is not None:
-        parts.append(f"first line {timings.first_line_ms:.0f} ms")
-    seconds = timings.total_ms / 1000
+        parts.append(f"first line {timings.first_line_ms - timings.loading_ms:.0f} ms")
+    seconds = (timings.total_ms - timings.loading_ms) / 1000
     speed = f" ({timings.new_tokens / seconds:.0f}/s)" if seconds > 0 else ""
     parts.append(f"{timings.new_tokens} tokens in {seconds:.1f} s{speed}")
     parts.append(f"prompt {timings.prompt_tokens} tokens, {timings.cached_tokens} cached")

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 
+import msgspec
 import pytest
 
 from swiftspec_daemon.cli import app
@@ -133,16 +134,37 @@ def test_piped_text_is_the_completion_one_newline_and_nothing_else(files, daemon
         if expected:
             break
     assert expected
-    done = files("complete", "a.py")
+    place = f"a.py:2:{len(f'    return {number}') + 1}"
+    done = files("complete", place)
     assert (done.returncode, done.stdout, done.stderr) == (0, expected + "\n", "")
+    for short in ("a.py", "a.py:2"):
+        done = files("complete", short)
+        said = f"note: completing at {place}.\n"
+        assert (done.returncode, done.stdout, done.stderr) == (0, expected + "\n", said)
 
 
-def test_nothing_to_suggest_is_no_error(files, daemon):
-    done = files("complete", "empty.py", "--max-tokens", "1")
-    assert done.returncode == 0
-    answer = json.loads(files("complete", "empty.py", "--max-tokens", "1", "--json").stdout)
-    if answer["reason"] == "empty":
-        assert "Nothing to suggest here" in done.stderr
+@pytest.mark.parametrize("target", ["empty.py:1:1", "good.py:2:8"])
+def test_nothing_to_suggest_is_nothing_on_standard_output(files, daemon, target):
+    answer = json.loads(files("complete", target, "--json").stdout)
+    assert (answer["reason"], answer["text"]) == ("empty", "")
+    done = files("complete", target)
+    assert (done.returncode, done.stdout) == (0, "")
+    said = done.stderr.splitlines()[-1]
+    assert said.startswith("Nothing to suggest here: There is ")
+
+
+def test_the_start_of_a_daemon_and_its_loading_are_said_in_a_pipe_too(files):
+    files.settings["model.target"] = "toy:load_ms=1500"
+    done = files("complete", "good.py:2:13", "--timings", "--max-tokens", "2")
+    assert done.returncode == 0, done.stderr
+    first, *loading, last = done.stderr.splitlines()
+    assert first == "starting the daemon…"
+    assert loading
+    assert len(set(loading)) == len(loading)
+    assert re.match(r"waited \d+\.\d s for the model · ", last)
+    again = files("complete", "good.py:2:13", "--timings", "--max-tokens", "2")
+    assert "starting" not in again.stderr
+    assert files("stop").returncode == 0
 
 
 def test_timings_on_request_are_a_line_of_their_own(files, daemon):
@@ -170,6 +192,10 @@ def test_the_line_of_timings_fits_a_terminal(first):
         new_tokens=1234,
     )
     expected = "1234 tokens in 123.5 s (10/s) · prompt 12345 tokens, 12345 cached"
+    loaded = msgspec.structs.replace(
+        timings, loading_ms=5000, total_ms=128_456.7, first_line_ms=first and first + 5000
+    )
+    assert describe(loaded) == f"waited 5.0 s for the model · {describe(timings)}"
     line = describe(timings)
     assert line == (f"first line {first:.0f} ms · {expected}" if first else expected)
     assert len(line) <= 90

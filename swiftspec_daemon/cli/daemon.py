@@ -67,8 +67,6 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show what the daemon is doing. Ends with status 3 if none runs."""
-    import asyncio
-
     from swiftspec_daemon.cli.console import write_json
     from swiftspec_daemon.client import discovery
     from swiftspec_daemon.errors import DaemonNotRunning
@@ -79,7 +77,7 @@ def status(
         if as_json:
             write_json({"running": False})
         raise
-    answer = asyncio.run(ask_status(endpoint))
+    answer = discovery.read_status(endpoint)
     if as_json:
         fields = {name: getattr(answer, name) for name in answer.__struct_fields__}
         write_json({"running": True, "host": endpoint.host, "port": endpoint.port} | fields)
@@ -110,16 +108,6 @@ def stop(
             else f"Look at `swiftspec logs`, or end it with `kill {endpoint.pid}`.",
         )
     output().print(f"Daemon {endpoint.pid} has ended.")
-
-
-async def ask_status(endpoint: Endpoint) -> Status:
-    """One status message from a daemon."""
-    from swiftspec_daemon.client import AsyncClient
-
-    async with AsyncClient.connect(
-        url=endpoint.url, token=endpoint.token, client_name="swiftspec-status"
-    ) as client:
-        return await client.status()
 
 
 def setting_flags(
@@ -201,7 +189,8 @@ def _print_status(endpoint: Endpoint, status: Status) -> None:
     colour = {"ready": "green", "failed": "red", "loading": "yellow"}.get(model.state, "dim")
     state = f"[{colour}]{model.state}[/]"
     if model.state == "loading":
-        state += f" [dim]{escape(model.phase)} {model.fraction:.0%}[/]"
+        phase = f"{model.phase}, " if model.phase else ""
+        state += f" [dim]({escape(phase)}{model.fraction:.0%})[/]"
     minutes, seconds = divmod(int(status.uptime_s), 60)
     rows = {
         "daemon": f"version {escape(status.version)}, pid {status.pid}, {endpoint.address}",

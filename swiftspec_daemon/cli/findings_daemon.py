@@ -5,7 +5,6 @@ Looks only: starts nothing, fetches nothing. Knows nothing of how findings are s
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 import stat
@@ -54,7 +53,7 @@ def look_at_paths(report: Report) -> None:
                 "Mend its permissions, or set SWIFTSPEC_HOME to another folder.",
             )
             continue
-        report.fact("paths", name, str(path))
+        report.fact("paths", name, str(path) if path.exists() else f"{path} (not there yet)")
         folder = path if path.is_dir() else path.parent
         if not os.access(folder, os.W_OK):
             report.problem(
@@ -92,9 +91,7 @@ def look_at_daemon(report: Report, loaded: Settings) -> None:
             "Run `swiftspec stop`; the next client starts the new one.",
         )
     try:
-        from swiftspec_daemon.cli.daemon import ask_status
-
-        status = asyncio.run(ask_status(endpoint))
+        status = discovery.read_status(endpoint)
     except SwiftSpecError as error:
         report.problem(f"The daemon does not answer as it should: {error.message}", error.hint)
         return

@@ -37,6 +37,9 @@ SLOW = (
 )
 
 
+STOPPED = "stopped by `swiftspec stop` or another program of yours"
+
+
 class LoadingDisplay:
     """Shows the steps of loading a model, once per state or phase where there is no terminal.
 
@@ -104,6 +107,7 @@ class ServeObserver(Observer):
     def __init__(self) -> None:
         self._console = messages()
         self._loading = LoadingDisplay(self._console)
+        self._told_to_end = False
         self._early: list[EngineStatus] | None = []
         """Steps of loading that came before the address was said; None once it was."""
 
@@ -120,8 +124,13 @@ class ServeObserver(Observer):
         else:
             self._loading.show(status)
 
+    def told_to_end(self) -> None:
+        self._told_to_end = True
+
     def ended(self) -> None:
         self._loading.close()
+        if self._told_to_end:
+            self._console.print(STOPPED)
 
 
 class SampleObserver(Observer):
@@ -134,6 +143,7 @@ class SampleObserver(Observer):
         self._once = once
         self._loaded = asyncio.Event()
         self._failure: SwiftSpecError | None = None
+        self._told_to_end = False
         self.shown = False
         """The whole sample has been completed."""
 
@@ -154,8 +164,13 @@ class SampleObserver(Observer):
             say_serving(self._console, endpoint)
         return self._once
 
+    def told_to_end(self) -> None:
+        self._told_to_end = True
+
     def ended(self) -> None:
         self._loading.close()
+        if self._told_to_end:
+            self._console.print(STOPPED)
 
 
 def say_serving(console: Console, endpoint: Endpoint) -> None:

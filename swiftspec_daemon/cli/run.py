@@ -6,6 +6,7 @@ Knows the sample and how it is shown; the daemon is `swiftspec_daemon.server.run
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from importlib import resources
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,16 +37,19 @@ def run(
 ) -> None:
     """Fetch the model, start the daemon, complete a sample, and go on serving until Ctrl-C.
 
-    If a daemon runs already, that one completes the sample.
+    If a daemon runs already, that one completes the sample, with its own model and settings; ends
+    with status 4 if others are asked for.
     """
     from swiftspec_daemon import settings
     from swiftspec_daemon.cli.console import messages
     from swiftspec_daemon.cli.daemon import setting_flags
     from swiftspec_daemon.client import discovery
+    from swiftspec_daemon.errors import DaemonAlreadyRunning
     from swiftspec_daemon.server import run as daemon
     from swiftspec_daemon.server.tokenizers import check_model
 
-    loaded = settings.load(setting_flags(port=port, model=model, assignments=set_ or []))
+    flags = setting_flags(port=port, model=model, assignments=set_ or [])
+    loaded = settings.load(flags)
     running = discovery.find()
     if running is None:
         check_model(loaded.model.target)
@@ -53,9 +57,14 @@ def run(
         status = daemon.serve(loaded, observer)
         # An orderly end, but not what was asked for.
         raise typer.Exit(status or (INTERRUPTED if once and not observer.shown else 0))
-    messages().print(
-        f"A daemon is already running (pid {running.pid}, port {running.port}); it completes this:"
-    )
+    name = discovery.read_status(running).model.name
+    where = f"A daemon is already running: pid {running.pid}, port {running.port}, model {name}"
+    if flags:
+        raise DaemonAlreadyRunning(
+            f"{where}. It keeps its settings; {_listed(flags)} cannot be set for it now.",
+            "End it with `swiftspec stop` first, or leave the options out.",
+        )
+    messages().print(f"{where}; it completes this:", markup=False)
     asyncio.run(show_sample(running.url, running.token))
 
 
@@ -87,6 +96,11 @@ async def show_sample(url: str, token: str) -> None:
         raise error_for(done.code, done.message, done.hint)
     if done.timings is not None:
         messages().print(describe(done.timings), style="cyan")
+
+
+def _listed(names: Iterable[str]) -> str:
+    *others, last = names
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def sample_text() -> str:

@@ -17,14 +17,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from swiftspec_daemon import __version__, paths, settings
 from swiftspec_daemon.client.failures import error_for
 from swiftspec_daemon.errors import (
     DaemonAlreadyRunning,
     DaemonNotRunning,
+    ProtocolError,
     SwiftSpecError,
     Unauthorized,
 )
+from swiftspec_daemon.protocol.messages import Status
 from swiftspec_daemon.protocol.record import Endpoint, read_record
 
 _log = logging.getLogger(__name__)
@@ -92,6 +96,26 @@ def answers(host: str, port: int, timeout_s: float = 2.0) -> bool:
         return _http(host, port, "GET", "/health", timeout_s=timeout_s)[0] == 200
     except (OSError, http.client.HTTPException):
         return False
+
+
+def read_status(endpoint: Endpoint) -> Status:
+    """What a daemon is doing, asked without a connection that it would count as a client's.
+
+    Raises DaemonNotRunning, Unauthorized, or ProtocolError for an answer that is none.
+    """
+    try:
+        code, body = _http(endpoint.host, endpoint.port, "GET", "/v1/status", token=endpoint.token)
+    except (OSError, http.client.HTTPException) as error:
+        raise DaemonNotRunning(f"The daemon does not answer: {error}.") from None
+    if code != 200:
+        raise _http_error(code, body)
+    try:
+        return msgspec.json.decode(body, type=Status)
+    except msgspec.DecodeError as error:
+        raise ProtocolError(
+            f"The daemon's status is not as it should be: {error}.",
+            "Is another program listening there? See `swiftspec doctor`.",
+        ) from None
 
 
 def request_shutdown(endpoint: Endpoint, *, when_idle: bool = False) -> None:

@@ -82,7 +82,7 @@ class Hub:
             name=ready.model if ready else self.settings.model.target,
             state=status.state,
             phase=status.phase,
-            fraction=status.fraction,
+            fraction=round(status.fraction, 3),
             backend=ready.backend if ready else "",
             kernels=ready.kernels if ready else "",
             context=ready.context if ready else 0,

@@ -22,5 +22,8 @@ class Observer:
         """
         return False
 
+    def told_to_end(self) -> None:
+        """Another program has told the daemon to end, as `swiftspec stop` does."""
+
     def ended(self) -> None:
         """The daemon has ended, also when it failed."""

@@ -79,6 +79,7 @@ class _Daemon:
         return load_tokenizer(self._target)
 
     def _stop(self, when_idle: bool) -> None:
+        self._observer.told_to_end()
         self._web.stop(when_idle=when_idle)
 
     async def run(self, one: OneDaemon, listener: socket.socket) -> int:

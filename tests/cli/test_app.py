@@ -194,6 +194,11 @@ def test_doctor(swiftspec):
         "0 (environment variable SWIFTSPEC_SERVER__PORT)"
     )
     assert answer["findings"]["daemon"]["running"] == "no"
+    settings = swiftspec.home / "config" / "settings.toml"
+    assert answer["findings"]["paths"]["settings"] == f"{settings} (not there yet)"
+    settings.touch()
+    answer = json.loads(swiftspec("doctor", "--json").stdout)
+    assert answer["findings"]["paths"]["settings"] == str(settings)
 
 
 def test_doctor_finds_what_is_wrong_and_says_how_to_mend_it(swiftspec):

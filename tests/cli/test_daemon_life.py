@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -42,6 +43,8 @@ def test_status_for_people_and_for_programs(swiftspec, daemon):
     assert status["running"] is True
     assert (status["pid"], status["port"]) == (record.pid, record.port)
     assert status["model"]["state"] in ("loading", "ready")
+    assert status["connections"] == 0  # it does not count itself
+    assert "0 connections" in told.stdout
 
 
 @pytest.mark.parametrize(
@@ -210,6 +213,8 @@ def test_background_returns_once_it_accepts_connections(swiftspec):
     assert f"http://127.0.0.1:{swiftspec.record.port}" in started.stdout
     status = json.loads(swiftspec("status", "--json").stdout)
     assert status["model"]["state"] == "loading"
+    [model] = [line for line in swiftspec("status").stdout.splitlines() if line.startswith("model")]
+    assert re.fullmatch(r"model +toy\S*: loading \(([a-z ]+, )?\d+%\)", model)
     assert swiftspec("stop").returncode == 0
 
 

@@ -175,9 +175,33 @@ def test_it_goes_on_serving_and_a_second_run_uses_it(swiftspec, wait):
     assert f"pid {record.pid}" in second.stderr
     assert second.stdout.startswith(sample_text())
     assert swiftspec.record == record
+    for flags, named in (
+        (["--model", "toy:"], "model.target"),
+        (["--port", "0", "--set", "completion.max_tokens=3"], "completion.max_tokens, server.port"),
+    ):
+        other = swiftspec("run", "--once", *flags)
+        assert other.returncode == 4
+        assert other.stdout == ""
+        message, hint = other.stderr.splitlines()
+        assert f"pid {record.pid}, port {record.port}, model toy" in message
+        assert named.replace(", ", " and ") in message
+        assert "swiftspec stop" in hint
+    assert swiftspec.record == record
     first.terminate()
-    first.communicate(timeout=60)
+    _, said = first.communicate(timeout=60)
     assert first.returncode == 0
+    assert b"stopped by" not in said
+
+
+@pytest.mark.parametrize("command", ["run", "serve"])
+def test_it_says_so_when_another_command_stops_it(swiftspec, command):
+    running = swiftspec.start(command)
+    while b"serving on" not in (line := running.stderr.readline()):
+        assert line
+    assert swiftspec("stop").returncode == 0
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 0
+    assert said.decode().splitlines()[-1].startswith("stopped by `swiftspec stop`")
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from pygls.exceptions import JsonRpcInvalidParams
 
 from swiftspec_daemon.errors import DocumentError, SwiftSpecError
 from swiftspec_daemon.protocol.messages import Delta, Done, FirstLine, Position
@@ -215,9 +216,12 @@ class Bridge:
     async def _execute_command(self, given: Any) -> None:
         command = params.mapping(given)
         arguments = command.get("arguments")
-        if command.get("command") == ACCEPT_COMMAND and isinstance(arguments, list):
-            number, characters = [*arguments, None, None][:2]
-            await self._feedback({"id": number, "kind": "accepted", "characters": characters})
+        if command.get("command") != ACCEPT_COMMAND:
+            raise JsonRpcInvalidParams(f"The only command is {ACCEPT_COMMAND}.")
+        if not isinstance(arguments, list) or not arguments or not isinstance(arguments[0], str):
+            raise JsonRpcInvalidParams("The arguments are [id] or [id, characters].")
+        number, characters = [*arguments, None][:2]
+        await self._feedback({"id": number, "kind": "accepted", "characters": characters})
 
     async def _feedback(self, given: Any) -> None:
         told = params.mapping(given)

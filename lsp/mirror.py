@@ -8,6 +8,7 @@ in which the editor made them. Knows documents and messages; when there is a con
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -87,12 +88,17 @@ class Mirror:
     ) -> Completion:
         """Ask for a completion of a document.
 
-        With a selected entry of the editor's menu the daemon sees the document as if that entry
+        A position outside the document is moved into it, as editors may be a moment ahead. With a
+        selected entry of the editor's menu the daemon sees the document as if that entry
         were taken, for this request alone. Raises DaemonNotRunning, or DocumentError if the
         daemon does not take the document.
         """
         chosen = request.selected
         # Before waiting for our turn, when the text is still the one that the request is about.
+        position = self._documents.cursor(document, request.position).position
+        if chosen is not None:
+            start = self._documents.cursor(document, chosen.start).position
+            chosen = dataclasses.replace(chosen, start=start)
         replaced = self._documents.between(document, chosen.start, chosen.end) if chosen else ""
         async with self._order:
             if client is not self.client:
@@ -102,7 +108,7 @@ class Mirror:
             if document.refused:
                 raise DocumentError(NOT_TAKEN)
             if chosen is None:
-                return await self._complete(client, document, request, request.position)
+                return await self._complete(client, document, request, position)
             end = after(chosen.start, chosen.text, self._documents.width)
             await self._edit(client, document, chosen.start, chosen.end, chosen.text)
             completion = await self._complete(client, document, request, end)

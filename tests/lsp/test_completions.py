@@ -281,11 +281,44 @@ async def test_feedback_reaches_the_daemon(daemon, editor, lsp):
 
 
 async def test_odd_feedback_is_ignored(editor):
-    await editor.request("workspace/executeCommand", {"command": "other.command"})
     for told in (None, {}, {"id": 5}, {"id": "x-y"}, {"id": "1-99", "kind": 3}):
         editor.notify("swiftspec/feedback", told)
-        await editor.request("workspace/executeCommand", told)
     assert (await editor.request("swiftspec/status", None))["state"] == "ready"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        None,
+        {},
+        {"command": "other.command", "arguments": ["1-1"]},
+        {"command": "swiftspec.accept"},
+        {"command": "swiftspec.accept", "arguments": []},
+        {"command": "swiftspec.accept", "arguments": {"id": "1-1"}},
+        {"command": "swiftspec.accept", "arguments": [1]},
+    ],
+)
+async def test_commands_that_are_none_are_refused(editor, lsp, told):
+    with pytest.raises(lsp.RpcFailure) as refused:
+        await editor.request("workspace/executeCommand", told)
+    assert refused.value.code == -32602
+    of_the_past = {"command": "swiftspec.accept", "arguments": ["0-99"]}
+    assert await editor.request("workspace/executeCommand", of_the_past) is None
+
+
+@pytest.mark.parametrize("place", [(2, 99), (3, 0), (99, 4), (2**31, 2**31)])
+async def test_a_position_outside_the_document_is_moved_into_it(daemon, editor, lsp, place):
+    editor.open(URI, "one\ntwo\nthree")
+    end = {"line": 2, "character": 5}
+    (item,) = (await editor.inline(URI, *place))["items"]
+    assert item["range"] == {"start": end, "end": end}
+    answer = await editor.request("swiftspec/complete", lsp.at(URI, *place))
+    assert answer["text"] == daemon.text
+    menu = await editor.request("textDocument/completion", lsp.at(URI, *place))
+    assert menu["items"]
+    # what the daemon is asked is inside, so that nothing has to be opened again
+    assert [request.position for request, _ in daemon.seen] == [wire.Position(2, 5)] * 3
+    assert len(daemon.of_kind(wire.OpenDocument)) == 1
 
 
 async def test_answers_come_while_others_wait(daemon, lsp, editor):

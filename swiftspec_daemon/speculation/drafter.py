@@ -184,14 +184,6 @@ class TreeDrafter:
         self._plant(tokens[len(path) :], state)
         return found.matched
 
-    def leaves(self, count: int) -> list[int]:
-        """Up to `count` nodes that a step could expand, best first: the root until it is ready."""
-        if self._missing:
-            return [ROOT]
-        deepest, depths = self._deepest, self.tree.depths
-        best = heapq.nsmallest(count, self._leaves)
-        return [node for _, node in best if depths[node] < deepest]
-
     def _plant(self, missing: Sequence[int], state: DraftState) -> None:
         """Start a new tree at the last of `missing`, the tokens without KV."""
         self._missing = list(missing)

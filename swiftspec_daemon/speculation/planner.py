@@ -13,6 +13,7 @@ Knows probabilities, durations and counts, which are passed in; no clock, no tex
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from heapq import nlargest
 from typing import NamedTuple
 
 from swiftspec_daemon.speculation.budget import LossBudget
@@ -35,6 +36,8 @@ _WIDEST = 8
 """Leaves of a draft step: more bring next to nothing (SwiftSpec, section 4.5)."""
 _HOP_S = 0.5e-3
 """What a message to a draft worker and back may take on top of its steps."""
+_OWN_S = 0.1e-3
+"""What it takes, in Python, to merge, choose, verify and learn from a tree."""
 _WORTH_WEIGHT = 1 / 8
 
 
@@ -67,7 +70,9 @@ class _Source:
         self.worth = 1.0
         """Tokens a round that it brought more than it cost, of late."""
         self.spent = 0.0
-        """Seconds in this round."""
+        """Seconds in this round, and"""
+        self.gain = 0.0
+        """its part in what the chosen tree is expected to gain."""
 
     def probe(self, loss: float) -> bool:
         """Whether to try it although `loss` plain steps are likely to be lost by it."""
@@ -93,7 +98,7 @@ class Planner:
         *,
         max_size: int = 32,
         max_steps: int = 16,
-        overhead_s: float = 0.0,
+        overhead_s: float = _OWN_S,
         budget: LossBudget | None = None,
     ) -> None:
         """`max_size` bounds the trees (the root counted), `max_steps` the draft steps a round;
@@ -140,12 +145,12 @@ class Planner:
         for source in self._sources.values():
             source.credit = min(_MOST_CREDIT, source.credit + _PROBE_SHARE)
             source.probing = source.used = False
-            source.spent = 0.0
+            source.spent = source.gain = 0.0
 
     def wants(self, source: int) -> bool:
         """Whether a lookup, or the tree of an asynchronous draft, is wanted in this round."""
         mine = self._sources[source]
-        loss = (mine.costs(1) if mine.lookup else _HOP_S) / self.target(1)
+        loss = (mine.costs(1) + (_OWN_S if mine.lookup else _HOP_S)) / self.target(1)
         mine.used = mine.worth > 0 or mine.probe(loss)
         return mine.used
 
@@ -155,7 +160,7 @@ class Planner:
         """How many leaves a draft model shall expand in a step before the target runs; 0: none.
 
         `tree` is what all sources have proposed so far; `leaves` are the nodes in it that this
-        draft could expand, best first. `catch_up_s` is what the draft must do before it can step
+        draft could expand. `catch_up_s` is what the draft must do before it can step
         (decided tokens that it has not seen), which serves the rounds to come as well.
         """
         mine = self._sources[source]
@@ -163,13 +168,19 @@ class Planner:
             return 0
         if not self._affords(mine.costs(1) + catch_up_s):
             return 0
-        width, loss = self._best_width(source, tree, leaves[:_WIDEST], catch_up_s)
+        best = nlargest(_WIDEST, leaves, key=tree.reach.__getitem__)
+        width, loss = self._best_width(source, tree, best, catch_up_s)
         if not width and not mine.used and mine.probe(loss):
             width = 1
         while width > 1 and not self._affords(mine.costs(width) + catch_up_s):
             width //= 2
         mine.used = mine.used or width > 0
         return width
+
+    def pays(self, source: int) -> bool:
+        """Whether a draft that has read the prompt would be worth its steps, as things are. If
+        not, it is better not to read it."""
+        return self._just_in_time(source, 1) > 0
 
     def spend(self, source: int, rows: int, seconds: float) -> None:
         """A source ran `rows` (a lookup: 1) while the target waited."""
@@ -189,7 +200,18 @@ class Planner:
 
         The b with the greatest 1 + (sum of the path probabilities of its nodes) - rate * time.
         """
-        self._size, self._gain = self._optimum(sorted(tree.reach[1:], reverse=True))
+        reach = sorted(tree.reach[1:], reverse=True)
+        self._size, gain = self._optimum(reach)
+        if self._size > 1:
+            least, total = reach[self._size - 2], sum(reach[: self._size - 1])
+            for number, source in self._sources.items():
+                own = sum(
+                    p
+                    for p, marks in zip(tree.reach[1:], tree.marks[1:], strict=True)
+                    if p >= least and marks & number
+                )
+                source.gain = gain * min(1.0, own / total)
+        self._gain = gain
         return self._size
 
     def verified(
@@ -231,13 +253,9 @@ class Planner:
         size = min(self.max_size, max(2, width, round(1.5 * self._asked)))
         steps = self._expansions.steps(self.target(size), mine.costs(width), self.max_steps)
         just_in_time = 1 if mine.probing else self._just_in_time(source, width)
-        wait = 0.0
-        if not mine.probing:
-            wait = min(
-                (max(1, just_in_time)) * mine.costs(width) + _HOP_S,
-                max(0.0, self.budget.balance) * self.target(1),
-            )
-        return AsyncPlan(size, width, steps, just_in_time, wait)
+        wait = max(1, just_in_time) * mine.costs(width) + _HOP_S
+        affordable = max(0.0, self.budget.balance) * self.target(1)
+        return AsyncPlan(size, width, steps, just_in_time, min(wait, affordable))
 
     # --- for people ---------------------------------------------------------------------------
 
@@ -368,7 +386,7 @@ class Planner:
 
     def _judge(self, source: _Source, matched: int) -> None:
         """Whether a source that was asked in this round shall be asked in the next."""
-        bought = self._gain - self._rate * source.spent
+        bought = source.gain - self._rate * (source.spent + _OWN_S)
         source.worth += _WORTH_WEIGHT * (bought - source.worth)
         if source.probing:  # one that foresaw something is asked again before it is judged
             source.worth = max(bought, 0.1 if matched else bought)

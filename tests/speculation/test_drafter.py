@@ -378,16 +378,3 @@ def test_after_any_history_all_nodes_are_the_models(history, configured, room):
     assert (len(text) <= room) == found.ready
     assert found.step() == 0
     assert all(rows)
-
-
-def test_leaves_are_what_the_next_steps_would_run():
-    found = drafter(FunctionDraft(hashed(4)), width=3, max_depth=3)
-    assert found.leaves(5) == []
-    found.begin(PROMPT, TextState(tuple(PROMPT), frozenset()))
-    assert found.leaves(5) == [0]
-    found.step()
-    while leaves := found.leaves(3):
-        before = set(found.leaves(100))
-        assert found.step() == len(leaves)
-        assert before - set(found.leaves(100)) == set(leaves)
-    assert found.step() == 0

@@ -228,6 +228,63 @@ def test_async_plans():
     assert plan.steps in (8, 9)
 
 
+def async_round(made: Planner, *, arrives: bool, right: bool) -> bool:
+    """The target waits for at most a draft step; whether it asked for a tree."""
+    made.begin_round()
+    plan = made.async_plan(DRAFT)
+    tree = MergedTree(made.calibration, 0)
+    proposal = Proposal(DRAFT, TokenTree.from_chain(0, [1, 2], [log(0.8)] * 2, DRAFT))
+    if plan is not None:
+        made.waited(DRAFT, min(plan.deadline_s, CPU_DRAFT[1]) if arrives else plan.deadline_s)
+        if arrives:
+            tree.update(proposal)
+    size = made.choose_size(tree)
+    decided = [1, 2, 3][:size] if right else [9]
+    matched = made.calibration.learn(proposal, decided) if plan and arrives else 0
+    made.verified(len(decided), size, made.target(size), {DRAFT: matched})
+    return plan is not None
+
+
+@pytest.mark.parametrize(("arrives", "right"), [(False, True), (True, False)])
+def test_an_async_draft_that_does_not_help_is_left_alone(arrives, right):
+    made = planner(World(CPU, CPU_DRAFT), CPU, CPU_DRAFT)
+    asked = [async_round(made, arrives=arrives, right=right) for _ in range(400)]
+    assert asked[0]
+    assert 0 < sum(asked[100:]) < 30
+    asked = [async_round(made, arrives=True, right=True) for _ in range(200)]
+    assert all(asked[-40:])
+    assert made.explain()["speedup"] > 2
+
+
+def test_a_draft_that_does_not_pay_need_not_read_prompts():
+    made = planner(World(CPU, CPU_DRAFT), CPU, CPU_DRAFT)
+    made.begin_round()
+    assert made.pays(DRAFT)
+    for _ in range(60):
+        made.calibration.learn(Proposal(DRAFT, TokenTree.from_chain(0, [1], [log(0.9)])), [2])
+    assert not made.pays(DRAFT)
+
+
+def test_a_useless_lookup_beside_a_good_draft_is_switched_off():
+    made = planner(World(CPU, CPU_DRAFT), CPU, CPU_DRAFT)
+    made.add_lookup(LOOKUP, 1e-4)
+    draft = Proposal(DRAFT, TokenTree.from_chain(0, [1, 2], [log(0.9)] * 2, DRAFT))
+    lookup = Proposal(LOOKUP, TokenTree.from_chain(0, [7], [log(0.5)], LOOKUP))
+    asked = 0
+    for i in range(200):
+        made.begin_round()
+        tree = MergedTree(made.calibration, 0)
+        proposals = [draft, lookup] if made.wants(LOOKUP) else [draft]
+        asked += i >= 50 and len(proposals) == 2
+        made.spend(LOOKUP, 1, 1e-4 * (len(proposals) - 1))
+        for proposal in proposals:
+            tree.update(proposal)
+        size = made.choose_size(tree)
+        matched = {p.source: made.calibration.learn(p, [1, 2, 3]) for p in proposals}
+        made.verified(3, size, CPU.get(size, 0.012), matched)
+    assert asked < 75
+
+
 def test_explain_is_plain_data():
     import msgspec
 

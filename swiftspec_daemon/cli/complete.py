@@ -29,6 +29,21 @@ class _Speculation(enum.StrEnum):
     ASYNC = "async"
 
 
+_MaxTokens = Annotated[
+    int | None,
+    typer.Option(min=1, max=4096, help="At most this many tokens of text beyond the cursor."),
+]
+_MaxLines = Annotated[int | None, typer.Option(min=1, max=1000, help="At most this many lines.")]
+_Timings = Annotated[
+    bool | None,
+    typer.Option(
+        "--timings/--no-timings",
+        help="A last line on standard error: waiting for the model, where it was not loaded; "
+        "the first line and the tokens beyond the cursor from then on; the prompt. "
+        " [default: on a terminal]",
+        show_default=False,
+    ),
+]
 _Temperature = Annotated[
     float | None, typer.Option(min=0.0, max=10.0, help="0 always takes the likeliest token.")
 ]
@@ -75,13 +90,8 @@ def complete(
     as_json: Annotated[
         bool, typer.Option("--json", help="Print one JSON object when it is done.")
     ] = False,
-    max_tokens: Annotated[
-        int | None,
-        typer.Option(min=1, max=4096, help="At most this many tokens of text beyond the cursor."),
-    ] = None,
-    max_lines: Annotated[
-        int | None, typer.Option(min=1, max=1000, help="At most this many lines.")
-    ] = None,
+    max_tokens: _MaxTokens = None,
+    max_lines: _MaxLines = None,
     temperature: _Temperature = None,
     seed: _Seed = None,
     top_k: _TopK = None,
@@ -89,16 +99,7 @@ def complete(
     min_p: _MinP = None,
     repetition_penalty: _Penalty = None,
     speculation: _SpeculationOption = None,
-    timings: Annotated[
-        bool | None,
-        typer.Option(
-            "--timings/--no-timings",
-            help="A last line on standard error: waiting for the model, where it was not loaded; "
-            "the first line and the tokens beyond the cursor from then on; the prompt. "
-            " [default: on a terminal]",
-            show_default=False,
-        ),
-    ] = None,
+    timings: _Timings = None,
     start: Annotated[
         bool, typer.Option("--start/--no-start", help="Start a daemon if none runs.")
     ] = True,

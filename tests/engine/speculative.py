@@ -1,4 +1,4 @@
-"""Speculative decoding on the toy, as plainly as it can be written, with drafts of every quality.
+"""Speculative decoding, as plainly as it can be written, with drafts of every quality.
 
 A round: a tree from the draft, one pass of the target, the walk, the path's KV kept. What the
 engine makes of it is tested elsewhere; this is about the acceptance rule and the states.
@@ -151,7 +151,7 @@ def drafts(options):
         "n-gram": NgramDraft,
         "random": lambda: TreeDraft(at_random),
         "ends": lambda: TreeDraft(ends_and_padding),
-        "deceiving": lambda: Deceiving(options),
+        "deceiving": lambda: Deceiving(toy.ToyBackend(options)),
         "merged": lambda: MergedDraft(
             ModelDraft(OtherToy(options, 0.3)), NgramDraft(), TreeDraft(at_random)
         ),
@@ -161,8 +161,8 @@ def drafts(options):
 class Deceiving:
     """Knows what the target will say, and proposes all else, each with the right token behind."""
 
-    def __init__(self, options):
-        self._backend = toy.ToyBackend(options)
+    def __init__(self, backend):
+        self._backend = backend
 
     def begin(self, tokens, state):
         pass
@@ -181,9 +181,14 @@ class Deceiving:
 
 
 def speculate(options, request: Generate, draft):
+    """`speculate_on` the toy."""
+    table = toy.token_bytes(options.vocab)
+    vocabulary = Vocabulary.build(table, [toy.EOS], options.vocab)
+    return speculate_on(toy.ToyBackend(options), vocabulary, request, draft)
+
+
+def speculate_on(backend, vocabulary, request: Generate, draft):
     """Tokens, reason, log-probabilities, and accepted nodes of each round."""
-    backend = toy.ToyBackend(options)
-    vocabulary = Vocabulary.build(toy.token_bytes(options.vocab), [toy.EOS], options.vocab)
     tokens = list(request.prompt)
     room = min(request.max_tokens, backend.context - len(tokens))
     if room <= 0:

@@ -32,17 +32,12 @@ class RequestCounts:
         self._by_source: dict[str, int] = {}
         self._fell = [0, 0]
         self._draft_s = self._target_s = self._own_s = 0.0
-        self.draft_busy_ms = self.draft_idle_ms = 0.0
+        self._draft_busy_ms = self._draft_idle_ms = 0.0
 
-    def add(
-        self,
-        proposed: TokenTree,
-        decided: Sequence[int],
-        accepted: int,
-        fell_in: bool | None,
-        times: RoundTimes,
+    def add_round(
+        self, proposed: TokenTree, decided: Sequence[int], accepted: int, times: RoundTimes
     ) -> None:
-        """One round; `fell_in`: the target's own token was in the draft model's tree."""
+        """One round."""
         self._rounds += 1
         self._tokens += len(decided)
         self._proposed += len(proposed) - 1
@@ -55,11 +50,18 @@ class RequestCounts:
             if node is not None:
                 source = _source(proposed.marks[node])
                 self._by_source[source] = self._by_source.get(source, 0) + 1
-        if fell_in is not None:
-            self._fell[fell_in] += 1
         self._draft_s += times.draft_s
         self._target_s += times.target_s
         self._own_s += times.own_s
+
+    def add_fall(self, fell_in: bool) -> None:
+        """Whether all tokens of a round were in the draft model's tree, the target's own too."""
+        self._fell[fell_in] += 1
+
+    def add_remote(self, busy_ms: float, idle_ms: float) -> None:
+        """What a draft in a process of its own did since its last tree."""
+        self._draft_busy_ms += busy_ms
+        self._draft_idle_ms += idle_ms
 
     def usage(self, mode: Speculation) -> SpeculationUsage:
         """The sums."""
@@ -76,8 +78,8 @@ class RequestCounts:
             draft_ms=self._draft_s * 1e3,
             target_ms=self._target_s * 1e3,
             own_ms=self._own_s * 1e3,
-            draft_busy_ms=self.draft_busy_ms,
-            draft_idle_ms=self.draft_idle_ms,
+            draft_busy_ms=self._draft_busy_ms,
+            draft_idle_ms=self._draft_idle_ms,
         )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from swiftspec_daemon.engine.drafts.process import DraftProcess
 from swiftspec_daemon.engine.drafts.rules import pack
+from swiftspec_daemon.engine.drafts.session import RemoteTree
 from swiftspec_daemon.engine.messages import Generate
 from swiftspec_daemon.speculation.costs import CostTable
 from swiftspec_daemon.speculation.pairing import TargetLink
@@ -79,8 +80,6 @@ class RemoteRequest:
         self._tokens: list[int] = []
         self._prompt = 0
         self._deadline = 0.0
-        self.last: Tree | None = None
-        """The last tree that came in time, with the draft's times."""
 
     def begin(self, tokens: Sequence[int], prompt: int) -> None:
         """Start behind these decided tokens, `prompt` of which are the prompt's."""
@@ -102,18 +101,20 @@ class RemoteRequest:
             pair.process.send(message, owed=True)
         self._wait_until(plan)
 
-    def tree(self) -> TokenTree | None:
+    def tree(self) -> RemoteTree | None:
         """This round's tree, within the planner's deadline."""
         pair, link = self._pair, self._pair.link
         started = now = self._clock()
         pair.look()
-        self.last = link.take()
-        while self.last is None and link.active and now < self._deadline:
+        tree = link.take()
+        while tree is None and link.active and now < self._deadline:
             pair.look(self._deadline - now)
-            self.last = link.take()
+            tree = link.take()
             now = self._clock()
         pair.waited(self._clock() - started)
-        return None if self.last is None else _rebuilt(self.last)
+        if tree is None:
+            return None
+        return RemoteTree(_rebuilt(tree), tree.matched, tree.busy_ms, tree.idle_ms)
 
     def end(self) -> None:
         """The request is over or suspended."""

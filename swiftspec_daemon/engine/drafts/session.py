@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from swiftspec_daemon.engine.drafts.counts import RequestCounts, RoundTimes
 from swiftspec_daemon.speculation.calibration import Calibration, Proposal
@@ -32,6 +32,18 @@ def draft_bit(index: int) -> int:
     return 2 << index
 
 
+class RemoteTree(NamedTuple):
+    """What a draft in a process of its own has sent for this round."""
+
+    tree: TokenTree
+    matched: int
+    """How many of the tokens verified last were in its tree."""
+    busy_ms: float
+    """It computed since its last tree, and"""
+    idle_ms: float
+    """waited for the target."""
+
+
 class RemoteDraft(Protocol):
     """A draft in a process of its own."""
 
@@ -41,7 +53,7 @@ class RemoteDraft(Protocol):
     def verified(self, tokens: Sequence[int]) -> None:
         """Tell what was decided."""
 
-    def tree(self) -> TokenTree | None:
+    def tree(self) -> RemoteTree | None:
         """This round's tree, within the planner's deadline."""
 
     def end(self) -> None:
@@ -88,6 +100,8 @@ class DraftSession:
         self.counts = RequestCounts()
         self._root = 0
         self._room = 0
+        self._decided = 0
+        """Tokens of the last round."""
         self._pending = 0
         """Of the round that the planner has begun."""
         self._drafters: list[TreeDrafter] = []
@@ -99,7 +113,7 @@ class DraftSession:
 
     def begin(self, tokens: Sequence[int], prompt: int, state: DecodeState) -> None:
         """Start behind all decided `tokens`, of which `prompt` are the prompt's."""
-        self._root, self._room = tokens[-1], state.room
+        self._root, self._room, self._decided = tokens[-1], state.room, 0
         if self._sources.lookup is not None:
             self._sources.lookup.begin(tokens)
         self._drafters = [draft.open(tokens, state) for draft in self._sources.local]
@@ -154,20 +168,21 @@ class DraftSession:
             for proposal in self._proposals:
                 matched[proposal.source] = self._calibration.learn(proposal, decided)
             self._planner.verified(len(decided), self._rows, now - self._proposed_at, matched)
-        fell_in: bool | None = None
         if state is not None:
             self._root, self._room = decided[-1], state.room
+            self._decided = len(decided)
             self._open_round(1)
             if self._sources.remote is not None:
                 self._sources.remote.verified(decided)
             if self._sources.lookup is not None:
                 self._sources.lookup.extend(decided)
-            for drafter in self._drafters:
-                fell_in = (drafter.accept(decided, state) == len(decided)) or bool(fell_in)
+            matches = [drafter.accept(decided, state) for drafter in self._drafters]
+            if matches and proposed is not None:
+                self.counts.add_fall(max(matches) == len(decided))
         if proposed is not None:
             own_s = self._own_s + self._clock() - now
             times = RoundTimes(self._draft_s, now - self._proposed_at, own_s)
-            self.counts.add(proposed, decided, accepted, fell_in, times)
+            self.counts.add_round(proposed, decided, accepted, times)
 
     def close(self) -> None:
         """The request is over or suspended."""
@@ -194,10 +209,13 @@ class DraftSession:
         if remote is None:
             return
         started = self._clock()
-        tree = remote.tree()
+        came = remote.tree()
         self._draft_s += self._clock() - started
-        if tree is not None:
-            self._take_in(Proposal(draft_bit(0), tree))
+        if came is not None:
+            self.counts.add_remote(came.busy_ms, came.idle_ms)
+            if self._decided:
+                self.counts.add_fall(came.matched == self._decided)
+            self._take_in(Proposal(draft_bit(0), came.tree))
 
     def _take_in(self, proposal: Proposal) -> None:
         if len(proposal.tree) > 1:

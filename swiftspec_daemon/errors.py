@@ -27,6 +27,14 @@ class SwiftSpecError(Exception):
         return f"{self.message} {self.hint}".strip()
 
 
+def in_one_line(error: BaseException, characters: int = 300) -> str:
+    """What another library's error says, on one line with a full stop, for a message of ours."""
+    said = " ".join(str(error).split()) or type(error).__name__
+    if len(said) > characters:
+        return said[:characters].rstrip() + "..."
+    return said if said.endswith((".", "!", "?")) else f"{said}."
+
+
 class UsageError(SwiftSpecError):
     """The user asked for something that makes no sense: wrong argument, position outside a file."""
 

@@ -111,7 +111,7 @@ def _open_transformers(
     backend = TransformersBackend.load(
         model,
         threads=choose_threads(config.threads),
-        context=config.context or DEFAULT_CONTEXT,
+        context=config.context,
         progress=progress,
     )
     choose_context(config.context, backend.context)

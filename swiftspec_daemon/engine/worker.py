@@ -31,7 +31,7 @@ from swiftspec_daemon.engine.messages import (
     decode_command,
     encode,
 )
-from swiftspec_daemon.errors import ProtocolError, SwiftSpecError
+from swiftspec_daemon.errors import ProtocolError, SwiftSpecError, in_one_line
 from swiftspec_daemon.parallel.frames import read_frames, write_all
 from swiftspec_daemon.parallel.lifeline import (
     claim_standard_output,
@@ -120,7 +120,7 @@ def main(arguments: list[str]) -> int:
         return 1
     except Exception as error:  # the edge of the process: say what happened, then end
         log.exception("the worker failed")
-        message = f"The engine worker failed: {type(error).__name__}: {error}."
+        message = f"The engine worker failed: {type(error).__name__}: {in_one_line(error)}"
         outbox.fail("engine_error", message, "See `swiftspec logs`.")
         return 1
     return 0

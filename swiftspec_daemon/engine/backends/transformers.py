@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from swiftspec_daemon.engine.backend import KVCache, Logits
-from swiftspec_daemon.errors import ContextTooLong, EngineError, ModelError, UnsupportedModel
+from swiftspec_daemon.engine.backends import hub_models
+from swiftspec_daemon.errors import ContextTooLong, EngineError, UnsupportedModel
 from swiftspec_daemon.models import Progress, no_progress
 from swiftspec_daemon.models.catalog import ResolvedModel
 
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
 _BLOCK = 256
 """Tokens of a prompt that go through the model at once."""
-_INSTALL = "Install it: pip install 'swiftspec-daemon[transformers]'."
 
 
 class TransformersCache:
@@ -53,12 +53,16 @@ class TransformersBackend:
     max_depth = 1024
 
     def __init__(self, model: Any, device: torch.device, context: int | None = None) -> None:
-        """`model` is a transformers causal language model on `device`, in evaluation mode."""
+        """`model` is a transformers causal language model on `device`, in evaluation mode.
+
+        `context` is lowered to what the model was made for, where its configuration says that.
+        """
         self._model = model
         self._device = device
         config = model.config.get_text_config()
-        own_context = getattr(config, "max_position_embeddings", None) or 2048
-        self.context = min(context or own_context, own_context)
+        limit = hub_models.made_for(config)
+        wanted = context or limit or hub_models.UNKNOWN_CONTEXT
+        self.context = min(wanted, limit or wanted)
         self.vocab = int(config.vocab_size)
         self.weight_bytes = sum(p.numel() * p.element_size() for p in model.parameters())
         self.kernels = f"torch {importlib.metadata.version('torch')}, {device}, {model.dtype}"
@@ -93,28 +97,19 @@ class TransformersBackend:
             import transformers
         except ImportError as error:
             raise UnsupportedModel(
-                f"The transformers backend needs the package {error.name}.", _INSTALL
+                f"The transformers backend needs the package {error.name}.", hub_models.INSTALL
             ) from None
         torch.set_num_threads(max(1, threads))
         # Progress bars would go to the worker's log.
         transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
         place = _device(device)
         progress("reading weights", 0.1)
-        folder, options = _location(model)
         dtype = torch.float32 if place.type == "cpu" else "auto"
-        try:
-            loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
-                folder, dtype=dtype, local_files_only=True, **options
-            )
-        except ImportError as error:
-            raise UnsupportedModel(
-                f"{model.name} needs more packages: {error}.", _INSTALL
-            ) from None
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
-            said = str(error).strip().splitlines() or [type(error).__name__]
-            raise ModelError(f"transformers cannot load {model.name}: {said[0]}") from None
-        progress("moving to the device", 0.9)
-        backend = cls(loaded.to(place).eval(), place, context)
+        with hub_models.load_errors(model):
+            loaded = hub_models.read_model(model, dtype)
+            progress("moving to the device", 0.9)
+            wanted = context or hub_models.default_context(loaded.config.get_text_config())
+            backend = cls(loaded.to(place).eval(), place, wanted)
         progress("ready", 1.0)
         return backend
 
@@ -164,7 +159,8 @@ class TransformersBackend:
         paths = _paths([parent for _, parent in pending])
         if self._masked:
             keys = [own.length + len(path) - 1 for path in paths]
-            mask = self._mask(own.length, keys, paths[first:])
+            with hub_models.step_errors():
+                mask = self._mask(own.length, keys, paths[first:])
             result = self._forward(own, tokens, keys[first:], mask=mask)
         else:
             result = self._rows_by_path(own, [token for token, _ in pending], paths[first:])
@@ -196,7 +192,12 @@ class TransformersBackend:
             self.append(own, [pending[row][0] for row in rows], logits=False)
         elif pending:
             chosen = [*range(own.length), *(own.length + row for row in (*rows, *keep))]
-            self._select(own, chosen)
+            try:
+                with hub_models.step_errors():
+                    self._select(own, chosen)
+            except EngineError:  # some layers are moved, others not
+                self.truncate(own, 0)
+                raise
             own.length += len(rows)
         own.pending = kept
 
@@ -215,20 +216,28 @@ class TransformersBackend:
         mask: Any = None,
         keep: int = 0,
     ) -> Logits:
-        """One pass; logits of the last `keep` rows (0: of all), float32 [rows, vocab]."""
+        """One pass; logits of the last `keep` rows (0: of all), float32 [rows, vocab].
+
+        Raises EngineError; only the committed prefix is left then.
+        """
         import torch
 
         arguments: dict[str, Any] = {self._cache_argument: cache.store, "use_cache": True}
         if mask is not None:
             arguments["attention_mask"] = mask
-        if self._takes_positions:
-            arguments["position_ids"] = torch.tensor([list(positions)], device=self._device)
         if self._takes_keep:
             arguments["logits_to_keep"] = keep
-        ids = torch.tensor([list(tokens)], device=self._device)
-        with torch.inference_mode():
-            logits = self._model(input_ids=ids, **arguments).logits[0, -keep:]
-            result: Logits = logits.to(torch.float32).cpu().numpy()
+        try:
+            with hub_models.step_errors(), torch.inference_mode():
+                if self._takes_positions:
+                    places = torch.tensor([list(positions)], device=self._device)
+                    arguments["position_ids"] = places
+                ids = torch.tensor([list(tokens)], device=self._device)
+                logits = self._model(input_ids=ids, **arguments).logits[0, -keep:]
+                result: Logits = logits.to(torch.float32).cpu().numpy()
+        except EngineError:
+            self._cut(cache)
+            raise
         return result
 
     def _rows_by_path(
@@ -286,7 +295,7 @@ class TransformersBackend:
         try:
             mask = self._mask(cache.length, positions, paths)
             found = self._forward(cache, rows, positions, mask=mask)
-        except (TypeError, ValueError, AttributeError, KeyError, IndexError, RuntimeError):
+        except (*hub_models.MODEL_ERRORS, EngineError):
             return False
         slack = 1e-3 if self._model.dtype == torch.float32 else 0.05
         return bool(np.abs(found - expected).max() <= slack * max(1.0, np.abs(expected).max()))
@@ -346,13 +355,6 @@ def _paths(parents: Sequence[int]) -> list[list[int]]:
             raise EngineError(f"Row {row} of the tree has the parent {parent}.")
         paths.append([*(paths[parent] if parent >= 0 else []), row])
     return paths
-
-
-def _location(model: ResolvedModel) -> tuple[str, dict[str, str]]:
-    """Folder and options for `from_pretrained`."""
-    if model.format == "gguf":
-        return str(model.path.parent), {"gguf_file": model.path.name}
-    return str(model.path), {}
 
 
 def _device(wanted: str) -> torch.device:

@@ -242,4 +242,6 @@ class EngineCore:
 
 
 def _counted(job: _Job) -> SpeculationUsage | None:
-    return None if job.drafts is None else job.drafts.counts.usage(job.speculation)
+    if job.drafts is None:
+        return None
+    return SpeculationUsage(mode=job.speculation, counters=job.drafts.counters)

@@ -11,6 +11,8 @@ from typing import Literal
 
 import msgspec
 
+from swiftspec_daemon.speculation.counters import SpeculationCounters
+
 
 class Priority(enum.IntEnum):
     """Who goes first; a lower number wins. LOOK_AHEAD and WARM_UP are dropped when one arrives."""
@@ -134,37 +136,11 @@ class Failed(_Message, tag="failed", frozen=True):
 
 
 class SpeculationUsage(msgspec.Struct, kw_only=True, frozen=True):
-    """What speculation did in a request. Times in milliseconds."""
+    """What speculation did in a request."""
 
     mode: Speculation
     """How it was done, where "auto" or what there is no draft for was asked for."""
-    rounds: int = 0
-    """Passes of the target that decided tokens, but for the one that ended a long prefill."""
-    tokens: int = 0
-    """Tokens that they decided: tokens / rounds is the acceptance length, the target's own token
-    counted."""
-    proposed: int = 0
-    """Tokens that were verified, the target's own not counted, and"""
-    accepted: int = 0
-    """how many of them were right."""
-    by_length: list[int] = []
-    """Rounds by the number of tokens that they gave, from 0 on."""
-    by_source: dict[str, int] = {}
-    """Accepted tokens by who proposed them: "ngram", "draft", "both"."""
-    fall_ins: int = 0
-    """Rounds whose own token was in the draft model's tree (SwiftSpec's hit), and"""
-    fall_outs: int = 0
-    """was not."""
-    draft_ms: float = 0.0
-    """The target waited for drafts."""
-    target_ms: float = 0.0
-    """Passes of the target with the decision."""
-    own_ms: float = 0.0
-    """Merging, choosing and learning."""
-    draft_busy_ms: float = 0.0
-    """Of a draft in a process of its own: computing, and"""
-    draft_idle_ms: float = 0.0
-    """waiting for the target."""
+    counters: SpeculationCounters
 
 
 class Usage(msgspec.Struct, kw_only=True, frozen=True):

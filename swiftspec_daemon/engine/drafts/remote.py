@@ -19,8 +19,8 @@ from swiftspec_daemon.speculation.pairing_messages import DraftReady, Plan, Tree
 from swiftspec_daemon.speculation.planner import AsyncPlan, Planner
 from swiftspec_daemon.speculation.tree import TokenTree
 
-_KEEP_UP = Plan(size=1, width=1, steps=0, just_in_time=0)
-"""For a draft that does not pay: it hears what was verified and computes nothing."""
+_KEEP_UP = Plan(size=1, width=1, steps=1, just_in_time=0)
+"""For a draft that does not pay: it keeps its KV up to date, so that a probe finds it ready."""
 
 
 class RemotePair:
@@ -114,7 +114,7 @@ class RemoteRequest:
         pair.waited(self._clock() - started)
         if tree is None:
             return None
-        return RemoteTree(_rebuilt(tree), tree.matched, tree.busy_ms, tree.idle_ms)
+        return RemoteTree(_rebuilt(tree), tree.matched, tree.forwards, tree.busy_ms, tree.idle_ms)
 
     def end(self) -> None:
         """The request is over or suspended."""

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from swiftspec_daemon.engine.drafts.counts import RequestCounts, RoundTimes
 from swiftspec_daemon.speculation.calibration import Calibration, Proposal
 from swiftspec_daemon.speculation.costs import CostTable
+from swiftspec_daemon.speculation.counters import SpeculationCounters
 from swiftspec_daemon.speculation.decoding import DecodeState
 from swiftspec_daemon.speculation.drafter import TreeDrafter
 from swiftspec_daemon.speculation.merging import MergedTree
@@ -32,12 +32,17 @@ def draft_bit(index: int) -> int:
     return 2 << index
 
 
+def _draft_name(index: int) -> str:
+    return f"draft {index + 1}" if index else "draft"
+
+
 class RemoteTree(NamedTuple):
     """What a draft in a process of its own has sent for this round."""
 
     tree: TokenTree
     matched: int
     """How many of the tokens verified last were in its tree."""
+    forwards: int
     busy_ms: float
     """It computed since its last tree, and"""
     idle_ms: float
@@ -97,7 +102,9 @@ class DraftSession:
         self._planner = planner
         self._calibration = calibration
         self._clock = clock
-        self.counts = RequestCounts()
+        self.counters = SpeculationCounters()
+        drafts = len(sources.local) or (sources.remote is not None)
+        self._names = {NGRAM: "ngram"} | {draft_bit(i): _draft_name(i) for i in range(drafts)}
         self._root = 0
         self._room = 0
         self._decided = 0
@@ -123,8 +130,8 @@ class DraftSession:
 
     def prefilled(self) -> None:
         """The target has run a block of its prompt: the drafts here may do so too."""
-        for drafter in self._drafters:
-            if not drafter.ready:
+        for index, drafter in enumerate(self._drafters):
+            if not drafter.ready and self._planner.pays(draft_bit(index)):
                 drafter.step()
 
     def propose(self, pending: int, most: int) -> TokenTree:
@@ -178,11 +185,13 @@ class DraftSession:
                 self._sources.lookup.extend(decided)
             matches = [drafter.accept(decided, state) for drafter in self._drafters]
             if matches and proposed is not None:
-                self.counts.add_fall(max(matches) == len(decided))
+                self._count_fall(max(matches) == len(decided))
         if proposed is not None:
-            own_s = self._own_s + self._clock() - now
-            times = RoundTimes(self._draft_s, now - self._proposed_at, own_s)
-            self.counts.add_round(proposed, decided, accepted, times)
+            counters = self.counters
+            counters.record(proposed, decided[:accepted], len(decided), self._names)
+            counters.target_s += now - self._proposed_at
+            counters.target_idle_s += self._draft_s
+            counters.own_s += self._own_s + self._clock() - now
 
     def close(self) -> None:
         """The request is over or suspended."""
@@ -211,11 +220,25 @@ class DraftSession:
         started = self._clock()
         came = remote.tree()
         self._draft_s += self._clock() - started
-        if came is not None:
-            self.counts.add_remote(came.busy_ms, came.idle_ms)
-            if self._decided:
-                self.counts.add_fall(came.matched == self._decided)
-            self._take_in(Proposal(draft_bit(0), came.tree))
+        if came is None:
+            self.counters.missed_deadlines += 1
+            return
+        self._count_remote(came)
+        self._take_in(Proposal(draft_bit(0), came.tree))
+
+    def _count_remote(self, came: RemoteTree) -> None:
+        self.counters.draft_steps += came.forwards
+        self.counters.draft_s += came.busy_ms / 1e3
+        self.counters.draft_idle_s += came.idle_ms / 1e3
+        if self._decided:
+            self._count_fall(came.matched == self._decided)
+
+    def _count_fall(self, fell_in: bool) -> None:
+        """Whether all tokens of a round were in the draft's tree, the target's own too."""
+        if fell_in:
+            self.counters.fall_ins += 1
+        else:
+            self.counters.fall_outs += 1
 
     def _take_in(self, proposal: Proposal) -> None:
         if len(proposal.tree) > 1:
@@ -244,6 +267,8 @@ class DraftSession:
         rows = drafter.step()
         seconds = self._clock() - started
         self._draft_s += seconds
+        self.counters.draft_s += seconds
+        self.counters.draft_steps += rows > 0
         if rows:
             self._planner.spend(bit, rows, seconds)
         return rows > 0

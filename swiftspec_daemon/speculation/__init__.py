@@ -1,1 +1,1 @@
-"""Sampling, constraints and (later) token trees: pure Python and NumPy, no other room of ours."""
+"""The pure parts of speculative decoding: what decides tokens, trees, planning. NumPy at most."""

@@ -112,6 +112,7 @@ def _open_transformers(
         model,
         threads=choose_threads(config.threads),
         context=config.context,
+        default_context=DEFAULT_CONTEXT,
         progress=progress,
     )
     choose_context(config.context, backend.context)

@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from swiftspec_daemon.engine.backends import hub_models
 from swiftspec_daemon.engine.backends.transformers import TransformersBackend
+from swiftspec_daemon.engine.config import DEFAULT_CONTEXT
 from swiftspec_daemon.engine.core import EngineCore
 from swiftspec_daemon.engine.generation import Vocabulary
 from swiftspec_daemon.engine.messages import Finished, Generate
@@ -195,7 +196,10 @@ def test_the_limit_is_found_under_each_name_and_can_be_filled(kind):
 @pytest.mark.parametrize(("wanted", "context"), [(None, 4096), (5000, 5000), (9000, 8192)])
 def test_the_default_context_is_moderate(tmp_path, wanted, context):
     model = saved(tmp_path, "llama", {"max_position_embeddings": 8192})
-    assert TransformersBackend.load(model, device="cpu", context=wanted).context == context
+    backend = TransformersBackend.load(
+        model, device="cpu", context=wanted, default_context=DEFAULT_CONTEXT
+    )
+    assert backend.context == context
 
 
 def test_a_limit_that_is_not_said_is_the_users_choice():
@@ -203,7 +207,6 @@ def test_a_limit_that_is_not_said_is_the_users_choice():
     assert hub_models.made_for(config) is None
     assert TransformersBackend(made(config), CPU).context == hub_models.UNKNOWN_CONTEXT
     assert TransformersBackend(made(config), CPU, 5000).context == 5000
-    assert hub_models.default_context(config) == hub_models.UNKNOWN_CONTEXT
 
 
 @pytest.mark.parametrize(

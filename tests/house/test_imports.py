@@ -58,7 +58,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 """Module or package (longest prefix wins) -> what it may import besides itself."""
 
-TORCH_ONLY_IN = {"engine.backends.transformers"}
+TORCH_ONLY_IN = {"engine.backends.transformers", "engine.backends.hub_models"}
 NO_NUMPY_IN = {"client", "protocol", "documents", "settings", "settings_problems", "errors"} | {
     "paths",
     "lsp",

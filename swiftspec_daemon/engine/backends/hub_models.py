@@ -11,7 +11,6 @@ import logging
 from collections.abc import Iterator
 from typing import Any
 
-from swiftspec_daemon.engine.config import DEFAULT_CONTEXT
 from swiftspec_daemon.errors import (
     EngineError,
     ModelError,
@@ -49,11 +48,6 @@ def made_for(config: Any) -> int | None:
         if isinstance(value, int) and value > 0:
             return value
     return None
-
-
-def default_context(config: Any) -> int:
-    """Positions to make room for when the user names none."""
-    return min(made_for(config) or UNKNOWN_CONTEXT, DEFAULT_CONTEXT)
 
 
 def read_model(model: ResolvedModel, dtype: Any) -> Any:

@@ -82,10 +82,12 @@ class TransformersBackend:
         threads: int = 1,
         device: str = "auto",
         context: int | None = None,
+        default_context: int | None = None,
         progress: Progress = no_progress,
     ) -> TransformersBackend:
         """Load a model. `threads` are torch's; `device` is "auto", "cpu" or "cuda[:n]".
 
+        `default_context` is the most that is taken where `context` is None.
         float32 on the processor, the model's own type on a GPU. Raises ModelError,
         UnsupportedModel, EngineError.
         """
@@ -108,8 +110,9 @@ class TransformersBackend:
         with hub_models.load_errors(model):
             loaded = hub_models.read_model(model, dtype)
             progress("moving to the device", 0.9)
-            wanted = context or hub_models.default_context(loaded.config.get_text_config())
-            backend = cls(loaded.to(place).eval(), place, wanted)
+            backend = cls(loaded.to(place).eval(), place, context)
+            if context is None:
+                backend.context = min(backend.context, default_context or backend.context)
         progress("ready", 1.0)
         return backend
 

@@ -21,6 +21,7 @@ import psutil
 from rich.table import Table
 
 from swiftspec_daemon import __version__
+from swiftspec_daemon.bench import drawing
 from swiftspec_daemon.errors import UsageError
 
 _LIBRARIES = ("numpy", "msgspec", "websockets", "uvicorn", "pygls", "tokenizers")
@@ -183,32 +184,19 @@ def plot(report: Report, samples: Mapping[str, Sequence[float]], folder: Path) -
     `samples` maps row names to what was measured, in the row's unit; rows without are left out.
     Raises UsageError if matplotlib is not installed or the folder cannot be written.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        hint = "Install it with: pip install 'swiftspec-daemon[bench]'"
-        raise UsageError("The plots need matplotlib, which is not installed.", hint) from None
     written = []
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for row in report.rows:
-            drawn = samples.get(row.name, ())
-            if len(drawn) < 2:
-                continue
-            figure = Figure(figsize=(6, 3.5), layout="constrained")
-            FigureCanvasAgg(figure)
-            axes = figure.add_subplot()
-            shares = [100 * (i + 1) / len(drawn) for i in range(len(drawn))]
-            axes.step(sorted(drawn), shares, where="post")
-            axes.axvline(row.value, linestyle=":", label=f"median {_number(row.value)}")
-            axes.axvline(row.p90 or row.value, linestyle="--", label=f"p90 {_number(row.p90)}")
-            axes.set(title=row.name, xlabel=row.unit, ylabel="samples at or below, %")
-            axes.set_ylim(0, 100)
-            axes.legend()
-            written.append(folder / f"{row.name}.png")
-            figure.savefig(written[-1], dpi=120)
-    except OSError as error:
-        hint = "Name a folder of yours with --out."
-        raise UsageError(f"The plots cannot be written: {error.strerror}.", hint) from None
+    for row in report.rows:
+        drawn = samples.get(row.name, ())
+        if len(drawn) < 2:
+            continue
+        figure = drawing.new_figure()
+        axes = figure.add_subplot()
+        shares = [100 * (i + 1) / len(drawn) for i in range(len(drawn))]
+        axes.step(sorted(drawn), shares, where="post")
+        axes.axvline(row.value, linestyle=":", label=f"median {_number(row.value)}")
+        axes.axvline(row.p90 or row.value, linestyle="--", label=f"p90 {_number(row.p90)}")
+        axes.set(title=row.name, xlabel=row.unit, ylabel="samples at or below, %")
+        axes.set_ylim(0, 100)
+        axes.legend()
+        written.append(drawing.save(figure, folder, row.name))
     return written

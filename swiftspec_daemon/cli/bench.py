@@ -15,6 +15,17 @@ import typer
 if TYPE_CHECKING:
     from swiftspec_daemon.bench.basics import Figures
 
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Write the rows as JSON there.")
+]
+PlotFolder = Annotated[
+    Path | None, typer.Option("--out", metavar="FOLDER", help="Draw the plots there.")
+]
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Few repetitions: to see that it runs, not to quote.")
+]
+Draw = Callable[[Path], list[Path]]
+
 app = typer.Typer(no_args_is_help=True)
 
 
@@ -24,17 +35,7 @@ def bench() -> None:
 
 
 @app.command()
-def basics(
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the rows as JSON there.")
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FOLDER", help="Draw the plots there.")
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="Few repetitions: to see that it runs, not to quote.")
-    ] = False,
-) -> None:
+def basics(json_file: JsonFile = None, out: PlotFolder = None, quick: Quick = False) -> None:
     """The basic figures: start, speed, time to the first line, overheads, memory.
 
     Takes about two minutes. Daemons of its own are started; yours is left alone.
@@ -48,6 +49,23 @@ def basics(
     with _progress() as show:
         figures = asyncio.run(measure(few if quick else Amounts(), show))
     _present(figures, json_file, out)
+
+
+@app.command()
+def simulate(json_file: JsonFile = None, out: PlotFolder = None, quick: Quick = False) -> None:
+    """Reproduce the SwiftSpec paper's parallel tree on a virtual clock, from its inputs.
+
+    Measures no machine: the result is the same everywhere. Takes some minutes.
+    """
+    from swiftspec_daemon.bench.basics import Figures
+    from swiftspec_daemon.bench.simulate import QUICK, Effort
+    from swiftspec_daemon.bench.simulate import simulate as run
+    from swiftspec_daemon.bench.simulate_plots import plot
+
+    with _progress() as show:
+        made = run(QUICK if quick else Effort(), show)
+    figures = Figures(rows=made.rows, notes=made.notes)
+    _present(figures, json_file, out, lambda folder: plot(made, folder))
 
 
 @contextlib.contextmanager
@@ -74,7 +92,9 @@ def _progress() -> Iterator[Callable[[str, float], None]]:
         yield show
 
 
-def _present(figures: Figures, json_file: Path | None, out: Path | None) -> None:
+def _present(
+    figures: Figures, json_file: Path | None, out: Path | None, draw: Draw | None = None
+) -> None:
     """Table and notes; JSON and plots where they are wished for."""
     from swiftspec_daemon.bench import report
     from swiftspec_daemon.cli.console import note, print_table
@@ -90,6 +110,7 @@ def _present(figures: Figures, json_file: Path | None, out: Path | None) -> None
     if out is not None:
         try:
             files = report.plot(made, figures.samples, out)
+            files += draw(out) if draw is not None else []
             note(f"{len(files)} plots are in {out}.")
         except UsageError as error:
             note(str(error))

@@ -162,7 +162,8 @@ def simulate_async(
     while outcome.tokens < tokens:
         came, tree = _wait(draft, link, now + strategy.patience)
         came = max(came, now)
-        outcome.fall_ins += tree is not None and tree.matched == len(decided)
+        if decided and tree is not None:  # the first tree is behind the prompt
+            outcome.fall_ins += tree.matched == len(decided)
         outcome.target_waits += came - now
         verified = _rebuilt(tree, text.tokens[-1])
         now = came + hardware.target(len(verified)) + hardware.overhead

@@ -54,6 +54,8 @@ ALLOWED: dict[str, set[str]] = {
     "bench": COMMON
     | ENGINE_FACE
     | {"client", "completion", "documents", "models", "protocol", "server"},
+    "bench.simulate": COMMON | {"bench", "speculation"},
+    "bench.simulate_plots": {"bench"},
     "__main__": COMMON | {"cli", "lsp"},
 }
 """Module or package (longest prefix wins) -> what it may import besides itself."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class _Speculation(enum.StrEnum):
-    """`protocol.messages.Speculation`, as the command line's parser wants it."""
+    """`protocol.speculation.Speculation`, as the command line's parser wants it."""
 
     AUTO = "auto"
     OFF = "off"
@@ -38,8 +38,9 @@ _Timings = Annotated[
     bool | None,
     typer.Option(
         "--timings/--no-timings",
-        help="A last line on standard error: waiting for the model, where it was not loaded; "
-        "the first line and the tokens beyond the cursor from then on; the prompt. "
+        help="Last lines on standard error: waiting for the model, where it was not loaded; "
+        "the first line and the tokens beyond the cursor from then on; the prompt; what "
+        "speculation did. "
         " [default: on a terminal]",
         show_default=False,
     ),
@@ -162,6 +163,10 @@ async def _complete(
         write_json(_as_json(target, position, source, done))
     elif timings and done.timings is not None:
         note(describe(done.timings))
+        if done.speculation is not None:
+            from swiftspec_daemon.cli import speculation
+
+            note(speculation.describe(done.speculation))
 
 
 async def _stream(
@@ -269,4 +274,5 @@ def _as_json(target: Target, position: Position, source: Source, done: Done) -> 
         "reason": done.reason,
         "message": done.message,
         "timings": done.timings,
+        "speculation": done.speculation,
     }

@@ -206,6 +206,12 @@ def _print_status(endpoint: Endpoint, status: Status) -> None:
             for name in status.counters.__struct_fields__
             if getattr(status.counters, name)
         ),
+    }
+    if status.speculation is not None:
+        from swiftspec_daemon.cli.speculation import status_rows
+
+        rows |= {name: escape(line) for name, line in status_rows(status.speculation).items()}
+    rows |= {
         "memory": ", ".join(f"{name} {size:.0f} MB" for name, size in status.memory_mb.items()),
     }
     print_facts(output(), {name: value for name, value in rows.items() if value})

@@ -15,6 +15,7 @@ from pathlib import Path
 from swiftspec_daemon import __version__, paths, settings
 from swiftspec_daemon.cli.findings import Report
 from swiftspec_daemon.errors import SwiftSpecError
+from swiftspec_daemon.protocol.speculation import SpeculationStatus
 from swiftspec_daemon.settings import Settings
 
 _PATHS: dict[str, Callable[[], Path]] = {
@@ -98,8 +99,23 @@ def look_at_daemon(report: Report, loaded: Settings) -> None:
     model = status.model
     report.fact("daemon", "model", f"{model.name}: {model.state}")
     report.fact("daemon", "backend", ", ".join(filter(None, (model.backend, model.kernels))))
+    if status.speculation is not None:
+        _look_at_speculation(report, status.speculation)
     if model.state == "failed":
         report.problem(f"The daemon's model failed: {model.message}", model.hint or "See the log.")
+
+
+def _look_at_speculation(report: Report, status: SpeculationStatus) -> None:
+    from swiftspec_daemon.cli.speculation import status_rows
+
+    for name, line in status_rows(status).items():
+        report.fact("daemon", name, line)
+    cure = "Look at `swiftspec logs`; requests go on without it."
+    if status.message:
+        report.problem(f"No draft model is used: {status.message}", cure)
+    for draft in status.drafts:
+        if draft.state == "failed":
+            report.problem(f"The draft {draft.name} is lost: {draft.message}", cure)
 
 
 def look_at_kernels(report: Report) -> None:

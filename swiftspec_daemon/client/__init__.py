@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Timings,
     )
     from swiftspec_daemon.protocol.record import Endpoint
+    from swiftspec_daemon.protocol.speculation import SpeculationReport, SpeculationStatus
 
 _HOMES = {
     "AsyncClient": "swiftspec_daemon.client.aio",
@@ -42,6 +43,8 @@ _HOMES = {
     "Error": "swiftspec_daemon.protocol.messages",
     "FirstLine": "swiftspec_daemon.protocol.messages",
     "Position": "swiftspec_daemon.protocol.messages",
+    "SpeculationReport": "swiftspec_daemon.protocol.speculation",
+    "SpeculationStatus": "swiftspec_daemon.protocol.speculation",
     "Status": "swiftspec_daemon.protocol.messages",
     "Timings": "swiftspec_daemon.protocol.messages",
     "ensure_running": "swiftspec_daemon.client.discovery",
@@ -61,6 +64,8 @@ __all__ = [
     "Error",
     "FirstLine",
     "Position",
+    "SpeculationReport",
+    "SpeculationStatus",
     "Status",
     "Timings",
     "ensure_running",

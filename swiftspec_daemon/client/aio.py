@@ -32,6 +32,7 @@ from swiftspec_daemon.errors import (
 from swiftspec_daemon.protocol import codec
 from swiftspec_daemon.protocol import messages as wire
 from swiftspec_daemon.protocol.record import Endpoint
+from swiftspec_daemon.protocol.speculation import Speculation
 
 _log = logging.getLogger(__name__)
 
@@ -164,7 +165,7 @@ class AsyncClient:
         top_p: float | None = None,
         min_p: float | None = None,
         repetition_penalty: float | None = None,
-        speculation: wire.Speculation | None = None,
+        speculation: Speculation | None = None,
     ) -> Completion:
         """Ask for a completion; it supersedes an earlier one of the same document."""
         completion = Completion(next(self._numbers), self._cancel)

@@ -16,6 +16,7 @@ from swiftspec_daemon.client.failures import error_for
 from swiftspec_daemon.client.stream import Completion, CompletionEvent
 from swiftspec_daemon.errors import DaemonNotRunning
 from swiftspec_daemon.protocol import messages as wire
+from swiftspec_daemon.protocol.speculation import Speculation
 
 T = TypeVar("T")
 
@@ -145,7 +146,7 @@ class Client:
         top_p: float | None = None,
         min_p: float | None = None,
         repetition_penalty: float | None = None,
-        speculation: wire.Speculation | None = None,
+        speculation: Speculation | None = None,
     ) -> BlockingCompletion:
         """Ask for a completion; it supersedes an earlier one of the same document."""
         request = self._client.complete(

@@ -7,7 +7,8 @@ from typing import Literal, TypeVar
 
 from swiftspec_daemon.engine.messages import Priority
 from swiftspec_daemon.errors import UsageError
-from swiftspec_daemon.protocol.messages import DoneReason, Speculation, Timings
+from swiftspec_daemon.protocol.messages import DoneReason, Timings
+from swiftspec_daemon.protocol.speculation import Speculation, SpeculationReport
 from swiftspec_daemon.settings import LEAST_SEED, MOST_SEED, CompletionSettings
 
 _Value = TypeVar("_Value")
@@ -98,6 +99,7 @@ class Completed:
     reason: DoneReason
     text: str
     timings: Timings
+    speculation: SpeculationReport | None = None
     code: str = ""
     message: str = ""
     hint: str = ""

@@ -13,6 +13,7 @@ from swiftspec_daemon.completion.events import (
     FirstLineKnown,
     TextAdded,
 )
+from swiftspec_daemon.completion.speculation import report
 from swiftspec_daemon.engine.messages import Usage
 from swiftspec_daemon.protocol.messages import DoneReason, Timings
 
@@ -91,8 +92,8 @@ class Completion:
         self._prompt_tokens = count
 
     def tokens_out(self, count: int, usage: Usage | None) -> None:
-        """Tokens have come from the engine, `count` of them with text beyond the cursor; the first
-        ones come with what they have cost."""
+        """Tokens have come from the engine, `count` of them with text beyond the cursor; `usage` is
+        what the request has cost so far, if the engine says it here."""
         if self._first_token_ms is None:
             self._first_token_ms = self._elapsed_ms()
         self._new_tokens += count
@@ -109,7 +110,9 @@ class Completion:
     ) -> Completed:
         """The last event, as of now."""
         text = "".join(self._text)
-        return Completed(reason, text, self._timings(), code, message, hint)
+        begun = self._finished or self._first_token_ms is not None
+        speculation = report(self._usage) if begun else None
+        return Completed(reason, text, self._timings(), speculation, code, message, hint)
 
     def _timings(self) -> Timings:
         total = self._elapsed_ms()

@@ -18,12 +18,14 @@ from swiftspec_daemon.engine.config import WorkerConfig
 from swiftspec_daemon.engine.interface import EngineStatus
 from swiftspec_daemon.engine.messages import (
     Cancel,
+    Drafts,
     Event,
     Failed,
     Finished,
     Generate,
     Loading,
     Ready,
+    Speculation,
     Tokens,
     Unload,
     Usage,
@@ -33,6 +35,7 @@ from swiftspec_daemon.engine.messages import (
 from swiftspec_daemon.engine.recovery import BackOff, error_from_code
 from swiftspec_daemon.errors import EngineError, ProtocolError, SwiftSpecError, UsageError
 from swiftspec_daemon.parallel.processes import StopTimes, WorkerProcess
+from swiftspec_daemon.speculation.counters import SpeculationCounters
 
 log = logging.getLogger(__name__)
 
@@ -58,6 +61,8 @@ class EngineClient:
         self._back_off = back_off or BackOff()
         self._status = EngineStatus(state="unloaded")
         self._callbacks: list[Callable[[EngineStatus], None]] = []
+        self._drafts: Drafts | None = None
+        self._speculated: dict[Speculation, SpeculationCounters] = {}
         self._ids = itertools.count(1)
         self._answers: dict[int, asyncio.Queue[_Answer]] = {}
         self._worker: WorkerProcess | None = None
@@ -217,7 +222,12 @@ class EngineClient:
                 self._set_status(status)
                 ready.set_result(event)
                 self._running_changed()
+            case Drafts():
+                self._drafts = event
+                self._set_status(self._status)
             case Tokens() | Finished():
+                if isinstance(event, Finished):
+                    self._count(event.usage)
                 self._deliver(event.id, event)
                 if isinstance(event, Finished) and event.reason != "error":
                     self._back_off.succeeded()
@@ -227,6 +237,7 @@ class EngineClient:
         self._worker = None
         self._supervisor = None
         self._ready = None
+        self._drafts = None
         if error is None:
             self._set_status(EngineStatus(state="unloaded"))
         else:
@@ -312,7 +323,16 @@ class EngineClient:
             log.info("engine: idle for %g s, unloading", self._idle_unload_s)
             self._unloading = asyncio.create_task(self._unload())
 
+    def _count(self, usage: Usage) -> None:
+        done = usage.speculation
+        if done is not None:
+            before = self._speculated.get(done.mode, SpeculationCounters())
+            self._speculated[done.mode] = before + done.counters
+
     def _set_status(self, status: EngineStatus) -> None:
+        status = msgspec.structs.replace(
+            status, drafts=self._drafts, speculated=dict(self._speculated)
+        )
         self._status = status
         for callback in self._callbacks:
             try:

@@ -164,7 +164,8 @@ class EngineCore:
             job.prefill_s += ended - job.last
         job.last = ended
         if ids:
-            usage = None if decoding else self._usage(request, job)
+            counts = job.drafts is not None
+            usage = self._usage(request, job) if counts or not decoding else None
             found = [TokenLogProbs(*item) for item in generation.log_probs]
             self._emit(Tokens(id=request, ids=ids, usage=usage, logprobs=found))
         if generation.finished is not None:

@@ -11,7 +11,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from swiftspec_daemon.engine.messages import Finished, Generate, Ready, Tokens
+from swiftspec_daemon.engine.messages import Drafts, Finished, Generate, Ready, Speculation, Tokens
+from swiftspec_daemon.speculation.counters import SpeculationCounters
 
 EngineState = Literal["unloaded", "loading", "ready", "failed"]
 
@@ -31,6 +32,10 @@ class EngineStatus(msgspec.Struct, kw_only=True, frozen=True):
     worker_pid: int | None = None
     running: int = 0
     """Requests sent and not finished."""
+    drafts: Drafts | None = None
+    """What there is for speculation, as the worker said last; None without."""
+    speculated: dict[Speculation, SpeculationCounters] = {}
+    """What it did, over all finished requests and all workers, by mode."""
 
 
 class Engine(Protocol):

@@ -126,6 +126,60 @@ class Ready(_Message, tag="ready", frozen=True):
     kv_bytes: int
 
 
+class DraftModel(msgspec.Struct, kw_only=True, frozen=True):
+    """A draft model, as it is now."""
+
+    name: str
+    state: Literal["stopped", "loading", "ready", "failed"]
+    own_process: bool = False
+    """Works in a process of its own."""
+    kernels: str = ""
+    weight_bytes: int = 0
+    kv_bytes: int = 0
+    """Keys and values at most."""
+    pid: int | None = None
+    restarts: int = 0
+    problem: str = ""
+    """What went wrong last, for people."""
+
+
+class SourcePlan(msgspec.Struct, kw_only=True, frozen=True):
+    """`Planner.explain` about one source."""
+
+    kind: Literal["lookup", "draft"]
+    worth: float
+    step_ms: dict[int, float] = {}
+    acceptance: list[list[float]] = []
+
+
+class PlannerPlan(msgspec.Struct, kw_only=True, frozen=True):
+    """`Planner.explain`: what it has measured and chooses; sources by name."""
+
+    plain_ms: float
+    target_ms: dict[int, float]
+    tokens_per_second: float
+    tokens_per_round: float
+    speedup: float
+    last_size: int
+    expected_gain: float
+    rounds: dict[str, int]
+    sources: dict[str, SourcePlan] = {}
+
+
+class Drafts(_Message, tag="drafts", frozen=True):
+    """What there is for speculation: before `Ready`, whenever a draft model's state changes, and
+    after requests, at most once a second."""
+
+    mode: Speculation
+    """What "auto" means now."""
+    models: list[DraftModel] = []
+    problem: str = ""
+    """Why a draft model that was asked for is not used, for people."""
+    tuned: str = ""
+    """When the measurements that are used were made (ISO 8601); empty without."""
+    planners: dict[Speculation, PlannerPlan] = {}
+
+
 class Failed(_Message, tag="failed", frozen=True):
     """The worker cannot serve (before `Ready`) or met an error that it does not survive."""
 
@@ -177,7 +231,8 @@ class Tokens(_Message, tag="tokens", frozen=True):
     logprobs: list[TokenLogProbs] = []
     """One for each of `ids`, if the request asks for them."""
     usage: Usage | None = None
-    """With the first tokens: what the request has cost so far, should it be cancelled later."""
+    """What the request has cost so far, should it be cancelled later: with the first tokens, and
+    with all where speculation counts."""
 
 
 FinishReason = Literal["stop", "length", "cancelled", "dropped", "error"]
@@ -195,7 +250,7 @@ class Finished(_Message, tag="finished", frozen=True):
     message: str = ""
 
 
-Event = Loading | Ready | Failed | Tokens | Finished
+Event = Loading | Ready | Drafts | Failed | Tokens | Finished
 
 _command_decoder = msgspec.msgpack.Decoder(Command)
 _event_decoder = msgspec.msgpack.Decoder(Event)

@@ -19,6 +19,7 @@ import msgspec
 from swiftspec_daemon.engine.config import WorkerConfig
 from swiftspec_daemon.engine.core import EngineCore
 from swiftspec_daemon.engine.drafts import loading as drafts
+from swiftspec_daemon.engine.drafts.report import DraftReporter
 from swiftspec_daemon.engine.drafts.speculator import Speculator
 from swiftspec_daemon.engine.generation import Vocabulary
 from swiftspec_daemon.engine.loading import LoadedModel, open_model
@@ -68,11 +69,12 @@ class Inbox:
     def closed(self) -> bool:
         return self._closed
 
-    def take(self, *, wait: bool) -> list[Command]:
-        """All commands that are there; with `wait`, at least one unless the inbox is closed."""
+    def take(self, *, wait: bool, timeout_s: float | None = None) -> list[Command]:
+        """All commands that are there; with `wait`, at least one unless the inbox is closed or
+        `timeout_s` is over."""
         with self._changed:
-            while wait and not self._commands and not self._closed:
-                self._changed.wait()
+            if wait:
+                self._changed.wait_for(lambda: self._commands or self._closed, timeout_s)
             taken = list(self._commands)
             self._commands.clear()
             return taken
@@ -111,8 +113,8 @@ def main(arguments: list[str]) -> int:
     start_reader(lambda: _read_commands(inbox))
     try:
         config = msgspec.json.decode(config_json, type=WorkerConfig)
-        core = _load(config, outbox)
-        _serve(core, inbox)
+        core, reporter = _load(config, outbox)
+        _serve(core, inbox, reporter)
     except BrokenPipeError:
         return 0  # the daemon has gone; nobody is left to tell
     except SwiftSpecError as error:
@@ -142,11 +144,12 @@ def _read_commands(inbox: Inbox) -> None:
         inbox.close()
 
 
-def _load(config: WorkerConfig, outbox: Outbox) -> EngineCore:
+def _load(config: WorkerConfig, outbox: Outbox) -> tuple[EngineCore, DraftReporter | None]:
     """Load the model, warm it up and say that it is ready."""
     started = time.perf_counter()
     outbox.progress("starting", 0.0)
     model = open_model(config, outbox.progress)
+    speculator = _speculator(config, model, outbox)
     core = EngineCore(
         model.backend,
         Vocabulary.build(model.token_bytes, model.eos_ids, model.backend.vocab),
@@ -155,12 +158,16 @@ def _load(config: WorkerConfig, outbox: Outbox) -> EngineCore:
         step_budget_ms=config.step_budget_ms,
         clock=time.perf_counter,
         emit=outbox.emit,
-        speculator=_speculator(config, model, outbox),
+        speculator=speculator,
     )
     outbox.progress("warming up", 1.0)
     core.warm_up()
+    reporter = None
+    if speculator is not None:
+        reporter = DraftReporter(speculator, outbox.emit, time.monotonic)
+        reporter.say()
     outbox.emit(_ready(model, config, load_ms=(time.perf_counter() - started) * 1e3))
-    return core
+    return core, reporter
 
 
 def _speculator(config: WorkerConfig, model: LoadedModel, outbox: Outbox) -> Speculator | None:
@@ -194,13 +201,17 @@ def _ready(model: LoadedModel, config: WorkerConfig, load_ms: float) -> Ready:
     )
 
 
-def _serve(core: EngineCore, inbox: Inbox) -> None:
+def _serve(core: EngineCore, inbox: Inbox, reporter: DraftReporter | None) -> None:
     """Steps, with commands taken in between them, until the end of input or an unload."""
     while not inbox.closed and not (core.unloading and not core.busy):
-        for command in inbox.take(wait=not core.busy):
+        patience_s = None if reporter is None else reporter.wait_s
+        for command in inbox.take(wait=not core.busy, timeout_s=patience_s):
             core.receive(command)
         if not inbox.closed:
+            worked = core.busy
             core.step()
+            if reporter is not None:
+                reporter.update(worked=worked, idle=not core.busy)
 
 
 if __name__ == "__main__":

@@ -11,13 +11,15 @@ from typing import Literal
 
 import msgspec
 
+from swiftspec_daemon.protocol.speculation import (
+    Speculation,
+    SpeculationReport,
+    SpeculationStatus,
+)
+
 PROTOCOL_VERSION = 1
 SUBPROTOCOL = "swiftspec.v1"
 """Websocket subprotocol. A client that cannot set headers also offers "bearer.<token>"."""
-
-Speculation = Literal["auto", "off", "ngram", "serial", "async"]
-"""auto: what is fastest; off: none; ngram: from the text alone; serial: a draft model between the
-target's steps; async: a draft model during them."""
 
 PositionEncoding = Literal["utf-8", "utf-16", "utf-32"]
 
@@ -146,7 +148,7 @@ class Rejected(Message, tag="rejected", frozen=True):
 
 class GetStatus(Message, tag="get_status", frozen=True):
     """Ask for one `status` message. With `subscribe`, also for one, without `memory_mb`, whenever
-    the model's state or the progress of loading changes."""
+    the model's state, the progress of loading or a draft model's state changes."""
 
     subscribe: bool = False
 
@@ -233,6 +235,8 @@ class Done(Message, tag="done", frozen=True):
     text: str = ""
     """The whole completion: the concatenation of the deltas."""
     timings: Timings | None = None
+    speculation: SpeculationReport | None = None
+    """What speculation did; absent if the model wrote nothing."""
     code: str = ""
     message: str = ""
     hint: str = ""
@@ -277,7 +281,9 @@ class Status(Message, tag="status", frozen=True):
     documents: int = 0
     counters: Counters = msgspec.field(default_factory=Counters)
     memory_mb: dict[str, float] = {}
-    """Proportional set size, by process ("daemon", "worker"), in 10^6 bytes."""
+    """Proportional set size, by process ("daemon", "worker", "draft"), in 10^6 bytes."""
+    speculation: SpeculationStatus | None = None
+    """Absent while no model is loaded, and where all decoding is plain."""
 
 
 class Error(Message, tag="error", frozen=True):

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from swiftspec_daemon.protocol import messages
+from swiftspec_daemon.protocol import messages, speculation
 from swiftspec_daemon.protocol.messages import ClientMessage, ServerMessage
 
 PAGE = Path("docs/reference/websocket.md")
@@ -28,6 +28,12 @@ _PARTS = (
     messages.Timings,
     messages.ModelStatus,
     messages.Counters,
+    speculation.SpeculationReport,
+    speculation.SpeculationCounts,
+    speculation.SpeculationStatus,
+    speculation.DraftStatus,
+    speculation.PlannerStatus,
+    speculation.SourceStatus,
 )
 
 

@@ -226,6 +226,7 @@ class Connection:
                             reason=event.reason,
                             text=event.text,
                             timings=event.timings,
+                            speculation=event.speculation,
                             code=event.code,
                             message=event.message,
                             hint=event.hint,

@@ -14,6 +14,7 @@ from typing import Protocol
 import psutil
 
 from swiftspec_daemon import __version__
+from swiftspec_daemon.completion import speculation
 from swiftspec_daemon.completion.service import CompletionService
 from swiftspec_daemon.engine.interface import Engine, EngineStatus
 from swiftspec_daemon.protocol.messages import ModelStatus, Status
@@ -27,7 +28,7 @@ class Member(Protocol):
     def document_count(self) -> int: ...
 
     def model_changed(self) -> None:
-        """The model's state or the progress of loading has changed."""
+        """The model's state, the progress of loading or a draft model's state has changed."""
 
 
 class Hub:
@@ -40,7 +41,7 @@ class Hub:
         self._started = time.monotonic()
         self._members: set[Member] = set()
         self._names = itertools.count(1)
-        self._model = self.model_status()
+        self._known = self._announced()
         engine.on_status(self._engine_changed)
 
     def join(self, member: Member) -> int:
@@ -67,11 +68,16 @@ class Hub:
             documents=sum(member.document_count for member in self._members),
             counters=self.service.statistics.counters(),
             memory_mb=memory_mb or {},
+            speculation=speculation.status(self._engine.status),
         )
 
     async def full_status(self) -> Status:
         """With memory figures, which take some milliseconds to gather."""
-        pids = {"daemon": os.getpid(), "worker": self._engine.status.worker_pid}
+        engine = self._engine.status
+        pids: dict[str, int | None] = {"daemon": os.getpid(), "worker": engine.worker_pid}
+        for model in engine.drafts.models if engine.drafts else []:
+            if model.own_process:
+                pids["draft"] = model.pid
         return self.status(await asyncio.to_thread(_memory_mb, pids))
 
     def model_status(self) -> ModelStatus:
@@ -90,11 +96,16 @@ class Hub:
             hint=status.hint,
         )
 
+    def _announced(self) -> object:
+        """What subscribers hear about when it changes."""
+        drafts = self._engine.status.drafts
+        return self.model_status(), drafts and (drafts.mode, drafts.models, drafts.problem)
+
     def _engine_changed(self, _: EngineStatus) -> None:
-        model = self.model_status()
-        if model == self._model:
+        known = self._announced()
+        if known == self._known:
             return
-        self._model = model
+        self._known = known
         for member in list(self._members):
             member.model_changed()
 

@@ -34,7 +34,7 @@ ALLOWED: dict[str, set[str]] = {
     # Daemon side: server -> completion -> engine -> speculation.
     "server": COMMON
     | {"completion", "documents", "engine", "logs", "models", "parallel", "protocol"},
-    "completion": COMMON | {"documents", "engine", "models", "protocol"},
+    "completion": COMMON | {"documents", "engine", "models", "protocol", "speculation.counters"},
     "engine": COMMON | {"speculation", "parallel"},
     "engine.loading": COMMON | {"engine", "models"},
     "engine.worker": COMMON | {"engine", "parallel"},

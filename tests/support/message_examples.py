@@ -25,6 +25,26 @@ from swiftspec_daemon.protocol.messages import (
     Timings,
     Welcome,
 )
+from swiftspec_daemon.protocol.speculation import (
+    DraftStatus,
+    PlannerStatus,
+    SourceStatus,
+    SpeculationCounts,
+    SpeculationReport,
+    SpeculationStatus,
+)
+
+PLANNER = PlannerStatus(
+    plain_ms=9.5,
+    target_ms={1: 9.5, 8: 12.0},
+    tokens_per_second=150.0,
+    tokens_per_round=2.5,
+    speedup=1.5,
+    last_size=4,
+    expected_gain=0.5,
+    rounds={"plain": 1},
+    sources={"ngram": SourceStatus(kind="lookup", worth=0.5, acceptance=[[0.5, 0.1]])},
+)
 
 FROM_CLIENT = [
     Hello(client="a/1", position_encodings=["utf-8", "utf-16"]),
@@ -45,13 +65,25 @@ FROM_SERVER = [
     Welcome(protocol=1, server="s", position_encoding="utf-16", capabilities=["streaming"]),
     Delta(id=1, text="é"),
     FirstLine(id=1, text="x"),
-    Done(id=1, reason="stop", text="x", timings=Timings(total_ms=1.5, new_tokens=3)),
+    Done(
+        id=1,
+        reason="stop",
+        text="x",
+        timings=Timings(total_ms=1.5, new_tokens=3),
+        speculation=SpeculationReport(mode="ngram", counts=SpeculationCounts(rounds=2, tokens=3)),
+    ),
     Status(
         version="1",
         pid=2,
         uptime_s=3.0,
         model=ModelStatus(name="m", state="ready"),
         counters=Counters(shown=1),
+        speculation=SpeculationStatus(
+            mode="async",
+            drafts=[DraftStatus(name="d", state="ready", own_process=True, pid=7)],
+            totals={"async": SpeculationCounts(rounds=2, accepted_lengths=[1, 0, 1])},
+            planners={"async": PLANNER},
+        ),
     ),
     Error(code="c", message="m", id="x"),
 ]

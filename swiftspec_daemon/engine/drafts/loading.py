@@ -75,7 +75,15 @@ def supply(config: WorkerConfig, progress: Progress) -> DraftSupply:
 def open_local(config: DraftConfig, progress: Progress) -> OpenDraft:
     """A draft for use in this process. Raises ModelError and its kinds."""
     loaded = load(config, progress)
-    return OpenDraft(loaded.name, new_pool(loaded, config), loaded.step_s)
+    backend = loaded.backend
+    return OpenDraft(
+        loaded.name,
+        new_pool(loaded, config),
+        loaded.step_s,
+        kernels=backend.kernels,
+        weight_bytes=backend.weight_bytes,
+        kv_bytes=backend.kv_bytes(backend.context) * config.target.kv_slots,
+    )
 
 
 def new_pool(loaded: LoadedDraft, config: DraftConfig) -> DraftPool:

@@ -60,6 +60,11 @@ class DraftProcess:
         self._dead: list[subprocess.Popen[bytes]] = []
 
     @property
+    def name(self) -> str:
+        """The draft that it is to run."""
+        return self._config.draft
+
+    @property
     def pid(self) -> int | None:
         return self._process.pid if self._process is not None else None
 

@@ -48,6 +48,10 @@ class OpenDraft:
     pool: DraftPool
     step_s: Mapping[int, float]
     """Seconds of a forward pass, by rows."""
+    kernels: str = ""
+    weight_bytes: int = 0
+    kv_bytes: int = 0
+    """Of all its KV caches, once they are filled."""
 
 
 @dataclass(slots=True)
@@ -103,6 +107,21 @@ class Speculator:
         return [draft.name for draft in self._loaded.drafts]
 
     @property
+    def loaded(self) -> list[OpenDraft]:
+        """The draft models that are loaded in this process."""
+        return self._loaded.drafts
+
+    @property
+    def mode(self) -> Speculation:
+        """What "auto" means now."""
+        return self._mode("auto")
+
+    @property
+    def planners(self) -> Mapping[Speculation, Planner]:
+        """Those that were needed so far."""
+        return self._planners
+
+    @property
     def process(self) -> DraftProcess | None:
         """The draft's process, if one was asked for."""
         return None if self._pair is None else self._pair.process
@@ -129,6 +148,11 @@ class Speculator:
     def explain(self) -> dict[str, object]:
         """For people: what each planner chose and why."""
         return {mode: planner.explain() for mode, planner in self._planners.items()}
+
+    def look(self) -> None:
+        """Take in what the draft's process has said; start it again where it was lost."""
+        if self._pair is not None:
+            self._pair.look()
 
     def close(self) -> None:
         """End the draft's process."""

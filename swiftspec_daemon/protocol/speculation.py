@@ -132,7 +132,7 @@ class SpeculationStatus(msgspec.Struct, kw_only=True, frozen=True):
     message: str = ""
     """One sentence for people: why a draft model that was asked for is not used."""
     tuned: str = ""
-    """When `swiftspec tune` measured what is used here; empty if it did not."""
+    """When the long measurement that is used was made; empty without."""
     totals: dict[str, SpeculationCounts] = {}
     """By mode."""
     planners: dict[str, PlannerStatus] = {}

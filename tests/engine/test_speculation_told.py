@@ -118,16 +118,16 @@ async def test_the_death_of_a_draft_process_is_told_without_any_request(start):
 
     def state():
         [model] = engine.status.drafts.models
-        return model.state
+        return model.state, model.restarts
 
-    await until(engine, lambda _: state() == "ready")
+    await until(engine, lambda _: state() == ("ready", 0))
     [first] = engine.status.drafts.models
     assert first.own_process
     assert psutil.Process(first.pid).ppid() == engine.status.worker_pid
     seen = []
     engine.on_status(lambda status: seen.append(status.drafts and status.drafts.models[0]))
     os.kill(first.pid, signal.SIGKILL)
-    await until(engine, lambda _: state() == "ready" and engine.status.drafts.models[0].restarts == 1)
+    await until(engine, lambda _: state() == ("ready", 1))
     lost = next(model for model in seen if model is not None and model.state == "failed")
     assert "lost" in lost.problem
     assert lost.pid is None

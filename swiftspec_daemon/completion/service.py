@@ -19,6 +19,7 @@ from swiftspec_daemon.completion.events import (
     Limits,
     TextAdded,
 )
+from swiftspec_daemon.completion.open_files import OpenFiles
 from swiftspec_daemon.completion.prompt import CHARACTERS_PER_TOKEN, Prompt, PromptBuilder
 from swiftspec_daemon.completion.running import Completion
 from swiftspec_daemon.completion.snapshot import Snapshot
@@ -58,6 +59,9 @@ class CompletionService:
         self._current: dict[str, Completion] = {}
         self._quiet = asyncio.Event()
         self._quiet.set()
+        self.open_files = OpenFiles(
+            engine, self._tokenizer, self.idle, enabled=settings.speculation.mode != "off"
+        )
 
     @property
     def running(self) -> int:
@@ -158,6 +162,7 @@ class CompletionService:
             max_tokens=room,
             priority=limits.priority,
             sequence=sequence,
+            text_id=snapshot.text_id,
             temperature=limits.temperature,
             seed=limits.seed,
             top_k=limits.top_k,
@@ -209,6 +214,9 @@ class CompletionService:
             self._loading = asyncio.create_task(asyncio.to_thread(self._make_texts))
             self._loading.add_done_callback(_failed)
         return await asyncio.shield(self._loading)
+
+    async def _tokenizer(self) -> Tokenizer:
+        return (await self._texts()).tokenizer
 
     def _make_texts(self) -> _Texts:
         return _Texts(self._load_tokenizer())

@@ -32,6 +32,8 @@ class Snapshot:
     language: str
     name: str
     """The file's name without its folder; empty if the document has none."""
+    text_id: str
+    """`text_id` of the document."""
 
     @property
     def cursor(self) -> int:
@@ -51,7 +53,7 @@ class Snapshot:
             next_line=next(filter(str.strip, below), ""),
         )
         name = _file_name(document.uri)
-        return cls(before, start, around, document.eol, document.language, name)
+        return cls(before, start, around, document.eol, document.language, name, text_id(document))
 
     def window(self, size: int) -> str:
         """Text before the cursor, about half of `size` code points to all of it, for a model.
@@ -67,6 +69,11 @@ class Snapshot:
         # From one before, so that a start that is a line's start stays.
         line_end = _LINE_END.search(self.before, max(0, start - 1), start + step // 2)
         return plain(self.before[line_end.end() if line_end else start :])
+
+
+def text_id(document: Document) -> str:
+    """The document's name for the engine, the same in all clients; empty if it has none."""
+    return ascii(document.uri) if document.uri else ""
 
 
 def _file_name(uri: str) -> str:

@@ -22,9 +22,11 @@ from swiftspec_daemon.engine.messages import (
     Event,
     Failed,
     Finished,
+    Forget,
     Generate,
     Loading,
     Ready,
+    Remember,
     Speculation,
     Tokens,
     Unload,
@@ -121,6 +123,11 @@ class EngineClient:
             await self.ready()
             if self._worker is not None and self._unloading is None:
                 return self._worker
+
+    def inform(self, command: Remember | Forget) -> None:
+        """See `interface.Engine`."""
+        if self._status.state == "ready" and self._worker is not None and self._unloading is None:
+            self._worker.send(encode(command))
 
     async def unload(self) -> None:
         """Free the model's memory once running requests are finished."""

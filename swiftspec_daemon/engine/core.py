@@ -20,7 +20,9 @@ from swiftspec_daemon.engine.messages import (
     Event,
     Finished,
     FinishReason,
+    Forget,
     Generate,
+    Remember,
     Speculation,
     SpeculationUsage,
     TokenLogProbs,
@@ -47,6 +49,8 @@ class _Job:
     drafts: DraftSession | None = None
     """Begun, while it has its slot."""
     speculation: Speculation = "off"
+    memorable: bool = True
+    """Its new text may be remembered."""
     cached: int | None = None
     queue_s: float = 0.0
     prefill_s: float = 0.0
@@ -86,7 +90,9 @@ class EngineCore:
     @property
     def busy(self) -> bool:
         """There is a step to do."""
-        return bool(self._jobs)
+        if self._jobs or self._speculator is None:
+            return bool(self._jobs)
+        return self._speculator.memory.waiting and not self.unloading
 
     def receive(self, command: Command) -> None:
         """Take in a command. It has its effect before the next step."""
@@ -96,6 +102,8 @@ class EngineCore:
             case Cancel(id=request):
                 if request in self._jobs:
                     self._finish(request, "cancelled")
+            case Remember() | Forget():
+                self._remember(command)
             case Unload():
                 self.unloading = True
 
@@ -105,9 +113,12 @@ class EngineCore:
             self._finish(request, "cancelled")
 
     def step(self) -> None:
-        """One forward pass for the request whose turn it is; nothing if there is none."""
+        """One forward pass for the request whose turn it is; without requests, a part of a text
+        that is to be remembered."""
         request = self._scheduler.next()
         if request is None:
+            if self._speculator is not None:
+                self._speculator.memory.take_in()
             return
         job = self._jobs[request]
         try:
@@ -142,6 +153,20 @@ class EngineCore:
         self._jobs[request.id] = _Job(generation, last=self._clock())
         for dropped in admission.dropped:
             self._finish(dropped, "dropped")
+
+    def _remember(self, command: Remember | Forget) -> None:
+        if self._speculator is None:
+            return
+        memory = self._speculator.memory
+        if isinstance(command, Forget):
+            memory.forget(command.text_id)
+            for job in self._jobs.values():
+                if job.generation.request.text_id == command.text_id:
+                    job.memorable = False
+        elif all(0 <= token < self._vocabulary.size for token in command.tokens):
+            memory.remember(command.text_id, command.tokens)
+        else:
+            log.error("a text has token ids that the model does not have, and is ignored")
 
     def _advance(self, request: int, job: _Job) -> None:
         generation = job.generation
@@ -221,6 +246,15 @@ class EngineCore:
             self._slots.release(job.slot)
         usage = self._usage(request, job)
         self._emit(Finished(id=request, reason=reason, usage=usage, code=code, message=message))
+        if reason != "error":
+            self._keep(job)
+
+    def _keep(self, job: _Job) -> None:
+        """Remember what a request said: the next one may say it again."""
+        if self._speculator is not None and job.drafts is not None and job.memorable:
+            request = job.generation.request
+            memory = self._speculator.memory
+            memory.suggested(request.text_id, job.generation.tokens, len(request.prompt))
 
     def _usage(self, request: int, job: _Job) -> Usage:
         waiting = self._clock() - job.last if self._last_run != request else 0.0

@@ -11,7 +11,16 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from swiftspec_daemon.engine.messages import Drafts, Finished, Generate, Ready, Speculation, Tokens
+from swiftspec_daemon.engine.messages import (
+    Drafts,
+    Finished,
+    Forget,
+    Generate,
+    Ready,
+    Remember,
+    Speculation,
+    Tokens,
+)
 from swiftspec_daemon.speculation.counters import SpeculationCounters
 
 EngineState = Literal["unloaded", "loading", "ready", "failed"]
@@ -53,6 +62,12 @@ class Engine(Protocol):
         Loads the model if it is not loaded. Closing the generator cancels the request. The
         request's `id` is given by the engine (pass 0).
         Raises EngineError if the worker is lost.
+        """
+
+    def inform(self, command: Remember | Forget) -> None:
+        """Tell a loaded engine of a text that drafts may copy from, or that it is gone.
+
+        Returns at once. An engine that is not loaded is not told and, once loaded, knows none.
         """
 
     async def unload(self) -> None:

@@ -61,6 +61,9 @@ class Generate(_Message, tag="generate", frozen=True):
     priority: Priority = Priority.AUTOMATIC
     sequence: str = ""
     """Names the document; requests of one sequence prefer the same KV slot."""
+    text_id: str = ""
+    """Names the document as `Remember` does. The new text is remembered under it, for later drafts;
+    with an empty name it is not."""
     temperature: float = 0.0
     """0 is greedy."""
     top_k: int = 0
@@ -91,11 +94,28 @@ class Cancel(_Message, tag="cancel", frozen=True):
     id: int
 
 
+class Remember(_Message, tag="remember", frozen=True):
+    """A text that drafts may copy from, such as an open file; replaces the one of that name.
+
+    Kept in the worker's memory alone, within its bounds, and taken in when there is nothing else
+    to do.
+    """
+
+    text_id: str
+    tokens: list[int]
+
+
+class Forget(_Message, tag="forget", frozen=True):
+    """Forget a text, and the past suggestions for it."""
+
+    text_id: str
+
+
 class Unload(_Message, tag="unload", frozen=True):
     """End the worker process once nothing runs."""
 
 
-Command = Generate | Cancel | Unload
+Command = Generate | Cancel | Remember | Forget | Unload
 
 
 # --- worker to daemon ---------------------------------------------------------------------------

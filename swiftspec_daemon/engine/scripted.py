@@ -17,8 +17,10 @@ from swiftspec_daemon.engine.interface import EngineStatus
 from swiftspec_daemon.engine.messages import (
     Finished,
     FinishReason,
+    Forget,
     Generate,
     Ready,
+    Remember,
     Tokens,
     Usage,
     encode,
@@ -78,6 +80,8 @@ class ScriptedEngine:
     """All requests so far, with their ids."""
     cancelled: list[int] = field(default_factory=list)
     """Ids of requests whose generator was closed before the end."""
+    informed: list[Remember | Forget] = field(default_factory=list)
+    """What it was told of texts while it was loaded."""
 
     def __post_init__(self) -> None:
         self._status = EngineStatus(state="unloaded")
@@ -122,6 +126,11 @@ class ScriptedEngine:
                 self.cancelled.append(request.id)
             del self._running[request.id]
             self._running_changed()
+
+    def inform(self, command: Remember | Forget) -> None:
+        if self._status.state == "ready":
+            encode(command)  # as in `generate`
+            self.informed.append(command)
 
     async def unload(self) -> None:
         self._loading = None

@@ -67,7 +67,7 @@ class Connection:
         self._number = hub.join(self)
         self._encoding: PositionEncoding | None = None
         """Negotiated by hello; None before it."""
-        self._shelf = Shelf()
+        self._shelf = Shelf(watcher=hub.service.open_files)
         self._feedback = Feedback(hub.service.statistics)
         self._running: dict[_Id, Completion] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -84,6 +84,7 @@ class Connection:
     def close(self) -> None:
         """The client is gone: its completions end."""
         self._hub.leave(self)
+        self._shelf.clear()
         for completion in self._running.values():
             completion.cancel()
         for task in self._tasks:
@@ -206,6 +207,7 @@ class Connection:
             speculation=request.speculation,
         )
         offset = document.offset(request.position, encoding, strict=True)
+        self._hub.service.open_files.completing(document, self._number)
         return self._hub.service.complete(
             document, offset, options, sequence=self._sequence(request.uri)
         )

@@ -14,7 +14,7 @@ import time
 from collections.abc import AsyncGenerator, Callable
 
 from swiftspec_daemon.engine.interface import Engine, EngineStatus
-from swiftspec_daemon.engine.messages import Finished, Generate, Ready, Tokens
+from swiftspec_daemon.engine.messages import Finished, Forget, Generate, Ready, Remember, Tokens
 from swiftspec_daemon.errors import EngineError, SwiftSpecError
 
 _log = logging.getLogger(__name__)
@@ -78,6 +78,10 @@ class FetchingEngine:
         async with contextlib.aclosing(self._engine.generate(request)) as answers:
             async for answer in answers:
                 yield answer
+
+    def inform(self, command: Remember | Forget) -> None:
+        """See `engine.interface.Engine`."""
+        self._engine.inform(command)
 
     async def unload(self) -> None:
         """Free the model's memory; the next request loads it again."""

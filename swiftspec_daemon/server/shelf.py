@@ -6,6 +6,8 @@ error asks the client to open it again. Knows no completions.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from swiftspec_daemon.documents import Document
 from swiftspec_daemon.errors import DocumentError
 from swiftspec_daemon.protocol.messages import ChangeDocument, OpenDocument, PositionEncoding
@@ -16,10 +18,25 @@ MOST_TEXT = 256 * 1024 * 1024
 _REOPEN = "Send `open` with the whole text."
 
 
+class Watcher(Protocol):
+    """Is told which documents are open."""
+
+    def opened(self, document: Document) -> None: ...
+
+    def closed(self, document: Document) -> None:
+        """It was put away, for whatever reason."""
+
+
 class Shelf:
     """Open documents by uri."""
 
-    def __init__(self, most_documents: int = MOST_DOCUMENTS, most_text: int = MOST_TEXT) -> None:
+    def __init__(
+        self,
+        most_documents: int = MOST_DOCUMENTS,
+        most_text: int = MOST_TEXT,
+        watcher: Watcher | None = None,
+    ) -> None:
+        self._watcher = watcher
         self._documents: dict[str, Document] = {}
         self._lost: set[str] = set()
         """Went out of step, and the client was told."""
@@ -47,6 +64,8 @@ class Shelf:
             message.text, uri=message.uri, language=message.language, version=message.version
         )
         self._check_size(message.uri)
+        if self._watcher is not None:
+            self._watcher.opened(self._documents[message.uri])
 
     def change(self, message: ChangeDocument, encoding: PositionEncoding) -> None:
         """Edit a document. Raises DocumentError, after which it is no longer open.
@@ -59,19 +78,29 @@ class Shelf:
         try:
             _change(document, message, encoding)
         except DocumentError as error:
-            del self._documents[message.uri]
+            self._drop(message.uri)
             self._lost.add(message.uri)
             raise DocumentError(error.message, _REOPEN) from None
         self._check_size(message.uri)
 
     def close(self, uri: str) -> None:
         """Put a document away, if it is open."""
-        self._documents.pop(uri, None)
+        self._drop(uri)
         self._lost.discard(uri)
+
+    def clear(self) -> None:
+        """Put all documents away."""
+        for uri in list(self._documents):
+            self.close(uri)
+
+    def _drop(self, uri: str) -> None:
+        document = self._documents.pop(uri, None)
+        if document is not None and self._watcher is not None:
+            self._watcher.closed(document)
 
     def _check_size(self, uri: str) -> None:
         if sum(map(len, self._documents.values())) > self._most_text:
-            del self._documents[uri]
+            self._drop(uri)
             raise DocumentError("The open documents are too large together.", "Close some.")
 
 

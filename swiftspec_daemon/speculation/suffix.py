@@ -49,6 +49,12 @@ where calibration starts from."""
 BUCKETS = 4 * len(_LENGTHS)
 """`SuffixSource.confidences` are below it."""
 _LOG_PRIORS = tuple(log(p) for row in _PRIORS for p in row)
+_PAST = (0.25, 0.45, 0.6, 0.7, 0.78, 0.86, 0.92, 0.97)
+"""By length class, of what past suggestions say with one voice. Estimates, not counts: where the
+match is long it is most likely the place that was completed a moment ago."""
+_LOG_PRIORS_PAST = tuple(
+    log(p) for row, past in zip(_PRIORS, _PAST, strict=True) for p in (past, past, *row[2:])
+)
 
 
 def confidence(length: int, count: int, of: int) -> int:
@@ -133,7 +139,7 @@ class NgramIndex:
 class SuffixStore:
     """Texts that all requests may copy from, bounded, the oldest dropped first (FIFO).
 
-    A text that a request has in its own prompt should not be here too: it would count twice.
+    A text that a request has in its own prompt would count twice: `find` leaves it out by name.
     """
 
     def __init__(self, max_tokens: int = 65_536, max_texts: int = 256) -> None:
@@ -152,6 +158,11 @@ class SuffixStore:
 
     def __contains__(self, text_id: str) -> bool:
         return text_id in self._texts
+
+    def length(self, text_id: str) -> int:
+        """Tokens of a text that are held; 0 if it is not here."""
+        text = self._texts.get(text_id)
+        return 0 if text is None else len(text.tokens)
 
     def add(self, text_id: str, tokens: Sequence[int]) -> None:
         """Hold this text, as the newest; it replaces the one that had its name.
@@ -172,14 +183,23 @@ class SuffixStore:
         if text := self._texts.pop(text_id, None):
             self._size -= len(text.tokens)
 
-    def find(self, suffix: tuple[int, ...], limit: int) -> list[tuple[list[int], int]]:
-        """Texts' tokens and places behind `suffix` in them; newest text and latest place first."""
+    def find(
+        self, suffix: tuple[int, ...], limit: int, excluded: str = ""
+    ) -> list[tuple[list[int], int]]:
+        """Texts' tokens and places behind `suffix` in them; newest text and latest place first.
+
+        No text takes more than half of the `limit` places; the text named `excluded` is left out.
+        """
         found: list[tuple[list[int], int]] = []
         alone = suffix[0] if len(suffix) == 1 else None
-        for text in reversed(self._texts.values()):
+        share = (limit + 1) // 2
+        for name, text in reversed(self._texts.items()):
             # Most texts don't have it, and there are hundreds: no calls for those.
             if suffix in text.last_gram if alone is None else alone in text.last_token:
-                found += [(text.tokens, place) for place in text.places(suffix, limit - len(found))]
+                if name == excluded:
+                    continue
+                most = min(share, limit - len(found))
+                found += [(text.tokens, place) for place in text.places(suffix, most)]
                 if len(found) >= limit:
                     break
         return found
@@ -192,10 +212,15 @@ _Group = list[tuple[list[int], int]]
 class SuffixSource:
     """The n-gram draft of one request (or of one document: `begin` reuses what it can)."""
 
-    def __init__(self, store: SuffixStore | None = None, mark: int = 1) -> None:
-        """`mark` is this source's bit in the trees it makes."""
+    def __init__(
+        self, store: SuffixStore | None = None, mark: int = 1, past: SuffixStore | None = None
+    ) -> None:
+        """`mark` is this source's bit in its trees; `past` is what `recall` copies from."""
         self._store = store
+        self._past = past
         self._mark = mark
+        self.excluded = ""
+        """Name of this document in `store`."""
         self._own = NgramIndex()
         self.confidences: list[int] = [0]
         """A bucket for each node of the last proposal, by match length and agreement; the length
@@ -226,11 +251,27 @@ class SuffixSource:
         held = self._own.tokens
         if not held:
             raise ValueError("nothing can be proposed before the first token")
-        tree = TokenTree(held[-1], self._mark)
-        self.confidences = [0]
         self.match, group = self._longest()
+        return self._tree(group, limit, self._mark, _LOG_PRIORS)
+
+    def recall(self, limit: int, mark: int) -> TokenTree:
+        """As `propose`, of past suggestions alone, with their own bit and their own priors.
+
+        It is a source by itself: what was suggested here a moment ago is worth far more than what
+        merely looks alike, and must not be judged by the same experience.
+        """
+        held = self._own.tokens
+        group = _Group()
+        if self._past is not None and len(held) >= ORDER:
+            group = self._past.find(tuple(held[-ORDER:]), CANDIDATES)
+        self.match, group = self._best(group, ORDER)
+        return self._tree(group, limit, mark, _LOG_PRIORS_PAST)
+
+    def _tree(self, group: _Group, limit: int, mark: int, priors: tuple[float, ...]) -> TokenTree:
+        tree = TokenTree(self._own.tokens[-1], mark)
+        self.confidences = [0]
         if group and limit > 0:
-            self._grow(tree, group, limit)
+            self._grow(tree, group, limit, priors)
         return tree
 
     def _longest(self) -> tuple[int, _Group]:
@@ -238,21 +279,29 @@ class SuffixSource:
         held = self._own.tokens
         for order in (ORDER, 1):
             suffix = tuple(held[-order:])
-            if len(suffix) < order:
-                continue
-            group: _Group = [(held, place) for place in self._own.places(suffix, CANDIDATES)]
-            if self._store is not None and len(group) < CANDIDATES:
-                group += self._store.find(suffix, CANDIDATES - len(group))
-            if group:
-                tail = held[-MAX_MATCH:]
-                lengths = [_match(tokens, place, tail, order) for tokens, place in group]
-                best = max(lengths)
-                return best, [at for at, n in zip(group, lengths, strict=True) if n == best]
+            if len(suffix) == order and (group := self._places(suffix)):
+                return self._best(group, order)
         return 0, []
 
-    def _grow(self, tree: TokenTree, group: _Group, limit: int) -> None:
+    def _places(self, suffix: tuple[int, ...]) -> _Group:
+        """Where `suffix` stands. What is frequent here does not hide that it stands elsewhere."""
+        held = self._own.tokens
+        most = CANDIDATES - CANDIDATES // 4 if self._store else CANDIDATES
+        group = [(held, place) for place in self._own.places(suffix, most)]
+        if self._store:
+            group += self._store.find(suffix, CANDIDATES - len(group), self.excluded)
+        return group
+
+    def _best(self, group: _Group, order: int) -> tuple[int, _Group]:
+        """The longest match among places whose last `order` tokens match, and where it is."""
+        tail = self._own.tokens[-MAX_MATCH:]
+        lengths = [_match(tokens, place, tail, order) for tokens, place in group]
+        best = max(lengths, default=0)
+        return best, [at for at, n in zip(group, lengths, strict=True) if n == best]
+
+    def _grow(self, tree: TokenTree, group: _Group, limit: int, priors: tuple[float, ...]) -> None:
         """Expand the most probable node, until the tree is full or the places have ended."""
-        match, confidences, mark = self.match, self.confidences, self._mark
+        match, confidences, mark = self.match, self.confidences, tree.marks[ROOT]
         deepest = GROWTH * match
         heap: list[tuple[float, int, _Group]] = [(0.0, ROOT, group)]
         while heap and len(tree) <= limit:
@@ -263,7 +312,7 @@ class SuffixSource:
             voters = sum(map(len, votes.values())) if len(votes) > 1 else 0
             for token, agreed in votes.items():
                 bucket = confidence(length, len(agreed), voters or len(agreed))
-                child = tree.add(node, token, _LOG_PRIORS[bucket], mark)
+                child = tree.add(node, token, priors[bucket], mark)
                 confidences.append(bucket)
                 if len(tree) > limit:
                     break

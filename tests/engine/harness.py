@@ -4,6 +4,7 @@ from collections import defaultdict
 
 from swiftspec_daemon.engine import toy
 from swiftspec_daemon.engine.core import EngineCore
+from swiftspec_daemon.engine.drafts.speculator import DraftSupply, Speculator
 from swiftspec_daemon.engine.generation import Vocabulary
 from swiftspec_daemon.engine.messages import Event, Finished, Generate, Tokens
 
@@ -21,11 +22,18 @@ class CountingBackend(toy.ToyBackend):
         self.now += 1e-3 * len(tokens)
         return super().append(cache, tokens, logits=logits)
 
+    def speculate(self, cache, tokens, parents):
+        self.now += 10e-3 + 1e-4 * len(tokens)
+        return super().speculate(cache, tokens, parents)
+
 
 class Harness:
-    def __init__(self, options=None, *, slots=2, queue_limit=8, step_budget_ms=20.0):
+    def __init__(
+        self, options=None, *, slots=2, queue_limit=8, step_budget_ms=20.0, speculation=None
+    ):
         self.options = options or toy.ToyOptions(context=256)
         self.backend = CountingBackend(self.options)
+        self.speculator = self._speculator(speculation) if speculation is not None else None
         self.events: list[Event] = []
         self.core = EngineCore(
             self.backend,
@@ -35,6 +43,18 @@ class Harness:
             step_budget_ms=step_budget_ms,
             clock=lambda: self.backend.now,
             emit=self.events.append,
+            speculator=self.speculator,
+        )
+
+    def _speculator(self, settings):
+        """Told that rows are nearly free, so that what it proposes is verified."""
+        costs = {rows: 10e-3 + rows * 1e-4 for rows in (1, 2, 4, 8, 16)}
+        return Speculator(
+            settings,
+            costs,
+            DraftSupply(),
+            lambda: self.backend.now,
+            max_rows=self.backend.max_rows,
         )
 
     def send(self, *commands):

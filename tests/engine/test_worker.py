@@ -19,12 +19,14 @@ from swiftspec_daemon.engine.messages import (
     Generate,
     Loading,
     Ready,
+    Remember,
     Tokens,
     Unload,
     decode_event,
     encode,
 )
 from swiftspec_daemon.parallel.frames import read_frames
+from swiftspec_daemon.settings import SpeculationSettings
 
 LIMIT_S = 1.0
 """A worker must be gone so soon after its parent, however that ended."""
@@ -278,3 +280,27 @@ def alive(process):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def test_a_text_that_is_remembered_is_copied_from(worker):
+    """The other file has what the model is going to say, so few passes are needed."""
+    prompt, new = [10, 11, 12, 13, 14, 15], 24
+    process = worker("toy:step_ms=10", speculation=SpeculationSettings(mode="ngram"))
+    process.until(Ready)
+
+    def run(number):
+        process.send(Generate(id=number, prompt=prompt, max_tokens=new))
+        ids = []
+        for event in process.events():
+            if isinstance(event, Finished):
+                return ids, event.usage.speculation.counters.rounds
+            ids += event.ids
+
+    said, alone = run(1)
+    process.send(Remember(text_id="other", tokens=prompt + said))
+    for number in range(2, 50):  # requests go first: it is taken in between two of them
+        again, rounds = run(number)
+        assert again == said
+        if rounds < alone - new // 4:
+            return
+    pytest.fail("the text is never copied from")

@@ -24,6 +24,8 @@ from swiftspec_daemon.speculation.tree import TokenTree
 
 NGRAM = 1
 """The look-up's bit in `TokenTree.marks`."""
+PAST = 1 << 16
+"""That of the look-up in past suggestions, above all drafts' bits."""
 _LOOKUP_NODES = 24
 
 
@@ -104,7 +106,9 @@ class DraftSession:
         self._clock = clock
         self.counters = SpeculationCounters()
         drafts = len(sources.local) or (sources.remote is not None)
-        self._names = {NGRAM: "ngram"} | {draft_bit(i): _draft_name(i) for i in range(drafts)}
+        self._names = {NGRAM: "ngram", PAST: "past"} | {
+            draft_bit(i): _draft_name(i) for i in range(drafts)
+        }
         self._root = 0
         self._room = 0
         self._decided = 0
@@ -206,10 +210,19 @@ class DraftSession:
 
     def _look_up(self) -> None:
         lookup = self._sources.lookup
-        if lookup is None or not self._planner.wants(NGRAM):
+        if lookup is None:
+            return
+        most = min(_LOOKUP_NODES, max(0, self._room - 1))
+        started = self._clock()
+        past = lookup.recall(most, PAST)
+        # Asked only where there is something, or the planner would judge it by having nothing.
+        if len(past) > 1 and self._planner.wants(PAST):
+            self._planner.spend(PAST, 1, self._clock() - started)
+            self._take_in(Proposal(PAST, past, lookup.confidences))
+        if not self._planner.wants(NGRAM):
             return
         started = self._clock()
-        tree = lookup.propose(min(_LOOKUP_NODES, max(0, self._room - 1)))
+        tree = lookup.propose(most)
         self._planner.spend(NGRAM, 1, self._clock() - started)
         self._take_in(Proposal(NGRAM, tree, lookup.confidences))
 

@@ -17,6 +17,7 @@ from swiftspec_daemon.engine.drafts.process import DraftProcess
 from swiftspec_daemon.engine.drafts.remote import RemotePair, RemoteRequest
 from swiftspec_daemon.engine.drafts.session import (
     NGRAM,
+    PAST,
     DraftSession,
     LocalDraft,
     Sources,
@@ -30,7 +31,8 @@ from swiftspec_daemon.speculation.costs import CostTable
 from swiftspec_daemon.speculation.decoding import DecodeState
 from swiftspec_daemon.speculation.drafter import TreeDrafter
 from swiftspec_daemon.speculation.planner import Planner
-from swiftspec_daemon.speculation.suffix import SuffixSource, SuffixStore
+from swiftspec_daemon.speculation.remembered import Remembered
+from swiftspec_daemon.speculation.suffix import SuffixSource
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +91,8 @@ class Speculator:
         self.problem = ""
         """Why a draft model that was asked for is not used, for people."""
         self.calibration = Calibration()
-        self.store = SuffixStore()
+        self.memory = Remembered()
+        """What look-ups copy from besides the request itself."""
         self._settings = settings
         self._target_s = dict(target_s)
         self._supply = supply
@@ -137,7 +140,7 @@ class Speculator:
         mode = self._mode(request.speculation)
         if mode == "off":
             return mode, None
-        sources = Sources(lookup=self._lookup(request.sequence))
+        sources = Sources(lookup=self._lookup(request))
         planner = self._planner(mode)
         if mode == "serial":
             sources.local = [self._local(draft, request.sequence) for draft in self._loaded.drafts]
@@ -184,6 +187,7 @@ class Speculator:
         if found is None:
             found = Planner(CostTable(self._target_s), self.calibration, max_size=self._max_rows)
             found.add_lookup(NGRAM, _LOOKUP_S)
+            found.add_lookup(PAST, _LOOKUP_S)
             if mode == "serial":
                 for index, draft in enumerate(self._loaded.drafts):
                     found.add_draft(draft_bit(index), CostTable(draft.step_s))
@@ -196,10 +200,14 @@ class Speculator:
             self._pair.look()
         return self._pair
 
-    def _lookup(self, sequence: str) -> SuffixSource:
+    def _lookup(self, request: Generate) -> SuffixSource:
         """The document's look-up, whose index follows its text."""
-        found = self._lookups.pop(sequence, None) or SuffixSource(self.store, NGRAM)
-        self._lookups[sequence] = found  # the most recently used is last
+        self.memory.settle(request.text_id, request.prompt)
+        found = self._lookups.pop(request.sequence, None)
+        if found is None:
+            found = SuffixSource(self.memory.texts, NGRAM, self.memory.past)
+        found.excluded = request.text_id
+        self._lookups[request.sequence] = found  # the most recently used is last
         while len(self._lookups) > _LOOKUPS:
             del self._lookups[next(iter(self._lookups))]
         return found

@@ -295,6 +295,7 @@ def test_a_text_that_is_remembered_is_copied_from(worker):
             if isinstance(event, Finished):
                 return ids, event.usage.speculation.counters.rounds
             ids += event.ids
+        raise EOFError
 
     said, alone = run(1)
     process.send(Remember(text_id="other", tokens=prompt + said))

@@ -43,11 +43,29 @@ class Drafter(Protocol[_State]):
         """Re-root along verified tokens; how many were in the tree."""
 
 
+class _Silent:
+    """A drafter that proposes nothing: of a request that the draft cannot serve."""
+
+    ready = False
+    width = 1
+
+    def __init__(self, root: int) -> None:
+        self.tree = TokenTree(root)
+
+    def step(self) -> int:
+        return 0
+
+    def accept(self, tokens: Sequence[int], state: object) -> int:
+        self.tree = TokenTree(tokens[-1])
+        return 0
+
+
 class DraftLoop(Generic[State]):
     """The draft worker of Algorithm 1.
 
     Whoever drives it hands in all messages that are there, then, while `wants_step`, calls `step`
-    and sends what it returns.
+    and sends what it returns. Where the drafter raises in `receive`, the request is answered by
+    trees of the root alone from then on; where it raises in `step`, `give_up` does that.
     """
 
     def __init__(
@@ -81,9 +99,11 @@ class DraftLoop(Generic[State]):
         """Take in a message of the target. What it asks for is made by `step`."""
         match message:
             case Begin():
-                self._drafter, self._state = self._open_drafter(message)
+                self._drafter, self._state = _Silent(message.tokens[-1]), None
                 self._matched = 0
                 self._begin_round(message.epoch, message.plan)
+                self._drafter, self._state = self._open_drafter(message)
+                self._drafter.width = message.plan.width
             case Verified():
                 self._verified(message)
             case End():
@@ -111,13 +131,23 @@ class DraftLoop(Generic[State]):
             return self._answer(drafter)
         return None
 
+    def give_up(self) -> None:
+        """The drafter has failed: propose nothing more for this request."""
+        if self._drafter is not None:
+            self._drafter, self._state = _Silent(self._drafter.tree.tokens[0]), None
+
     def _verified(self, message: Verified) -> None:
         drafter, state = self._drafter, self._state
-        if drafter is None or state is None or not self._is_current(message.epoch):
+        if drafter is None or not self._is_current(message.epoch):
             return  # of a request that ended, or that a lost draft process was working on
-        self._state = self._advance(state, message.tokens)
-        self._matched = drafter.accept(message.tokens, self._state)
+        self._drafter, self._state, self._matched = _Silent(message.tokens[-1]), None, 0
         self._begin_round(message.epoch, message.plan)
+        if state is None:  # given up before
+            return
+        after = self._advance(state, message.tokens)
+        self._matched = drafter.accept(message.tokens, after)
+        self._drafter, self._state = drafter, after
+        drafter.width = message.plan.width
 
     def _is_current(self, epoch: Epoch) -> bool:
         mine = self._epoch
@@ -130,8 +160,6 @@ class DraftLoop(Generic[State]):
         self._epoch, self._plan = epoch, plan
         self._owed, self._exhausted = True, False
         self._early = self._late = 0
-        if self._drafter is not None:
-            self._drafter.width = plan.width
 
     def _enough(self, drafter: Drafter[State]) -> bool:
         """Whether the tree may be sent: full, or what a short just-in-time draft gives."""

@@ -57,7 +57,7 @@ class Verified(msgspec.Struct, frozen=True, tag="verified"):
 
 
 class End(msgspec.Struct, frozen=True, tag="end"):
-    """The request is over or suspended; its KV may stay."""
+    """The request is over or suspended; its KV may stay. Answered by `DraftAlive`."""
 
     epoch: Epoch
 
@@ -96,6 +96,14 @@ class DraftReady(msgspec.Struct, frozen=True, tag="ready"):
     """Rows of a forward pass, and how long it takes."""
 
 
+class DraftAlive(msgspec.Struct, frozen=True, tag="alive"):
+    """The draft lives although it has no tree to send: it reads a long prompt, or a request has
+    ended."""
+
+    problem: str = ""
+    """Why it drafts nothing for this request, for people."""
+
+
 class DraftFailed(msgspec.Struct, frozen=True, tag="failed"):
     """The draft cannot go on."""
 
@@ -105,4 +113,4 @@ class DraftFailed(msgspec.Struct, frozen=True, tag="failed"):
 
 
 ToDraft = Begin | Verified | End
-ToTarget = Tree | DraftReady | DraftFailed
+ToTarget = Tree | DraftReady | DraftAlive | DraftFailed

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from swiftspec_daemon.engine.backend import Backend, KVCache, Logits
-from swiftspec_daemon.errors import SwiftSpecError
+from swiftspec_daemon.errors import EngineError, SwiftSpecError
 from swiftspec_daemon.speculation.decoding import DecodeState, Ranked, TopK
 from swiftspec_daemon.speculation.sampling import top_log_probs
 
@@ -59,6 +59,8 @@ class BackendDraft:
 
         Drops pending rows. Raises EngineError; nothing is committed then.
         """
+        if max(tokens) >= self._backend.vocab:  # of a prompt: padding of the target's embedding
+            raise EngineError(f"Token {max(tokens)} is none of the draft's {self._backend.vocab}.")
         logits = self._backend.append(self._cache, tokens, logits=state is not None)
         self._pending.clear()
         if state is None or logits is None:

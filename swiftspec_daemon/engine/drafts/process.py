@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import subprocess
 import sys
@@ -20,15 +21,25 @@ import msgspec
 
 from swiftspec_daemon.engine.drafts.codec import decode_to_target, encode
 from swiftspec_daemon.engine.drafts.config import DraftConfig
-from swiftspec_daemon.errors import EngineError, ProtocolError
+from swiftspec_daemon.errors import EngineError, ProtocolError, in_one_line
 from swiftspec_daemon.parallel.channel import ChannelClosed, FrameChannel
-from swiftspec_daemon.speculation.pairing_messages import DraftFailed, DraftReady, ToDraft, Tree
+from swiftspec_daemon.speculation.pairing_messages import (
+    DraftAlive,
+    DraftFailed,
+    DraftReady,
+    ToDraft,
+    ToTarget,
+    Tree,
+)
 
 log = logging.getLogger(__name__)
 
 DRAFT_MODULE = "swiftspec_daemon.engine.drafts.worker"
 DraftState = Literal["stopped", "loading", "ready", "failed"]
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.5, 60.0
+"""Before a lost draft is started again: twice as long each time, from the first to the longest."""
+_PROVEN_S = 30.0
+"""A draft that has served for so long is lost by accident; the next one is started soon again."""
 
 
 class DraftProcess:
@@ -49,13 +60,16 @@ class DraftProcess:
         self.problem = ""
         """Why there is no draft, for people."""
         self.restarts = 0
+        """Processes that were started in place of lost ones."""
+        self._started = False
         self._config = config
         self._clock = clock
         self._hang_s = hang_s
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: FrameChannel | None = None
         self._owed_since: float | None = None
-        self._next_start = 0.0
+        self._ready_since = 0.0
+        self._next_start = -math.inf
         self._wait_s = _FIRST_WAIT_S
         self._dead: list[subprocess.Popen[bytes]] = []
 
@@ -76,16 +90,19 @@ class DraftProcess:
         self._start()
         return self._process is not None
 
-    def send(self, message: ToDraft, *, owed: bool) -> None:
-        """Send; with `owed`, an answer is expected. A draft that does not read is given up."""
+    def send(self, message: ToDraft) -> None:
+        """Send, and expect that something comes back. Never waits: what a busy draft has no room
+        for goes out when `receive` is called."""
         if self._channel is None:
             return
         try:
-            self._channel.send(encode(message))
-        except ChannelClosed as error:
-            self._lost(f"{error}")
+            self._channel.post(encode(message))
+        except ChannelClosed:
+            self.receive(0.0)  # its last words, if there are any
+            if self._channel is not None:
+                self._lost("its process has ended")
             return
-        if owed and self._owed_since is None:
+        if self._owed_since is None:
             self._owed_since = self._clock()
 
     def receive(self, timeout_s: float) -> list[Tree]:
@@ -99,19 +116,24 @@ class DraftProcess:
             self._lost("its process has ended")
             return []
         except (ProtocolError, msgspec.DecodeError) as error:
-            self._lost(f"it sent what cannot be understood ({error})")
+            self._lost(f"it sent what cannot be understood ({in_one_line(error, 80)})")
             return []
-        trees = [message for message in messages if isinstance(message, Tree)]
         for message in messages:
-            self._note(message)
+            if self._channel is not None:  # what comes before its last words counts
+                self._note(message)
         self._look_for_hang()
-        return trees
+        return [message for message in messages if isinstance(message, Tree)]
+
+    def misbehaved(self, what: str) -> None:
+        """It sent what makes no sense: give it up."""
+        if self._channel is not None:
+            self._lost(what)
 
     def stop(self) -> None:
         """End it for good."""
         self._end()
         self.state = "stopped"
-        self._next_start = float("inf")
+        self._next_start = math.inf
         for process in self._dead:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=1.0)
@@ -131,6 +153,8 @@ class DraftProcess:
         to_draft, from_draft = process.stdin, process.stdout
         assert to_draft is not None
         assert from_draft is not None
+        self.restarts += self._started
+        self._started = True
         self._process = process
         self._channel = FrameChannel(os.dup(from_draft.fileno()), os.dup(to_draft.fileno()))
         to_draft.close()
@@ -139,17 +163,26 @@ class DraftProcess:
         self.state = "loading"
         log.info("draft worker: process %d started", process.pid)
 
-    def _note(self, message: Tree | DraftReady | DraftFailed) -> None:
+    def _note(self, message: ToTarget) -> None:
+        self._owed_since = None  # whatever it says, it lives; each round asks anew
         match message:
-            case Tree():
-                self._owed_since = None
-                self._wait_s = _FIRST_WAIT_S
             case DraftReady():
                 self.ready, self.state, self.problem = message, "ready", ""
+                self._ready_since = self._clock()
+            case DraftAlive(problem=problem):
+                if problem:
+                    self.note_problem(problem)
             case DraftFailed():
+                loading = self.state == "loading"
                 self._failed(f"{message.message} {message.hint}".strip())
-                if message.code != EngineError.code:  # the same again would follow
-                    self._next_start = float("inf")
+                if loading and message.code != EngineError.code:  # the same again would follow
+                    self._next_start = math.inf
+
+    def note_problem(self, problem: str) -> None:
+        """Why it does not draft although it lives; logged where it is not known yet."""
+        if problem != self.problem:
+            log.warning("draft worker: %s", problem)
+            self.problem = problem
 
     def _look_for_hang(self) -> None:
         if self.state != "ready" or self._owed_since is None:
@@ -163,8 +196,9 @@ class DraftProcess:
     def _failed(self, problem: str) -> None:
         log.warning("draft worker: %s", problem)
         self._end()
+        if self.state == "ready" and self._clock() - self._ready_since > _PROVEN_S:
+            self._wait_s = _FIRST_WAIT_S
         self.state, self.problem = "failed", problem
-        self.restarts += 1
         self._next_start = self._clock() + self._wait_s
         self._wait_s = min(2 * self._wait_s, _LONGEST_WAIT_S)
 

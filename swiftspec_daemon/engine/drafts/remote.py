@@ -44,12 +44,27 @@ class RemotePair:
         if self.process.ensure_started():
             self.link.restarted()
         for tree in self.process.receive(timeout_s):
-            self.link.receive(tree)
+            if _well_formed(tree):
+                self.link.receive(tree)
+            else:
+                self.process.misbehaved("it sent a tree that is none")
         if self.process.ready is not self._known:
             self._known = self.process.ready
-            if self._known is not None:
+            if self._known is None:
+                self.link.end()  # nothing can come of what it was asked
+            else:
                 costs = {rows: ms / 1e3 for rows, ms in self._known.step_ms}
                 self._planner.add_draft(self._source, CostTable(costs))
+
+    def holds(self, tokens: int) -> bool:
+        """Whether a text of so many tokens goes into the draft's context; says so if it does not.
+
+        Only with a draft that is `ready`.
+        """
+        context = self._known.context if self._known is not None else 0
+        if tokens > context:
+            self.process.note_problem(too_long(tokens, context))
+        return tokens <= context
 
     def plan(self) -> AsyncPlan | None:
         """What to ask of the draft in the round that has begun."""
@@ -80,6 +95,16 @@ class RemoteRequest:
         self._tokens: list[int] = []
         self._prompt = 0
         self._deadline = 0.0
+        self._stale_before = pair.link.stale
+
+    @property
+    def stale(self) -> int:
+        """Trees that came for a round that was over."""
+        return self._pair.link.stale - self._stale_before
+
+    def look(self) -> None:
+        """Take in what has come, and send on what had no room yet."""
+        self._pair.look()
 
     def begin(self, tokens: Sequence[int], prompt: int) -> None:
         """Start behind these decided tokens, `prompt` of which are the prompt's."""
@@ -93,12 +118,11 @@ class RemoteRequest:
         pair, link = self._pair, self._pair.link
         pair.look()
         plan = pair.plan()
-        if not link.active:
+        message = link.verified(tokens, _asked(plan))
+        if message is None:
             self._start(plan)
             return
-        message = link.verified(tokens, _asked(plan))
-        if message is not None:
-            pair.process.send(message, owed=True)
+        pair.process.send(message)
         self._wait_until(plan)
 
     def tree(self) -> RemoteTree | None:
@@ -112,7 +136,7 @@ class RemoteRequest:
             tree = link.take()
             now = self._clock()
         pair.waited(self._clock() - started)
-        if tree is None:
+        if tree is None or tree.tokens[0] != self._tokens[-1]:
             return None
         return RemoteTree(_rebuilt(tree), tree.matched, tree.forwards, tree.busy_ms, tree.idle_ms)
 
@@ -120,11 +144,11 @@ class RemoteRequest:
         """The request is over or suspended."""
         message = self._pair.link.end()
         if message is not None:
-            self._pair.process.send(message, owed=False)
+            self._pair.process.send(message)
 
     def _start(self, plan: AsyncPlan | None) -> None:
         pair = self._pair
-        if not pair.ready:
+        if not pair.ready or not pair.holds(len(self._tokens)):
             return
         message = pair.link.begin(
             self._number,
@@ -134,11 +158,14 @@ class RemoteRequest:
             pack(self._request),
             _asked(plan),
         )
-        pair.process.send(message, owed=True)
+        pair.process.send(message)
         self._wait_until(plan)
 
     def _wait_until(self, plan: AsyncPlan | None) -> None:
-        self._deadline = self._clock() + (plan.deadline_s if plan is not None else 0.0)
+        """Not for a draft that has not answered the round before: it is reading the prompt, or
+        stuck, and will not come round in time."""
+        waits = plan is not None and self._pair.link.unanswered <= 1
+        self._deadline = self._clock() + (plan.deadline_s if plan is not None and waits else 0.0)
 
 
 def _asked(plan: AsyncPlan | None) -> Plan:
@@ -147,12 +174,30 @@ def _asked(plan: AsyncPlan | None) -> Plan:
     return Plan(plan.size, plan.width, plan.steps, plan.just_in_time)
 
 
+def too_long(tokens: int, context: int) -> str:
+    """What is said where a text does not go into a draft's context."""
+    return (
+        f"A text of {tokens} tokens is longer than the draft's context of {context}: it is decoded"
+        " without the draft."
+    )
+
+
+def _well_formed(message: Tree) -> bool:
+    """Whether it is a tree at all; a bad one would harm the target."""
+    parents = message.parents
+    return (
+        len(message.tokens) == len(parents) == len(message.log_probs) > 0
+        and min(message.tokens) >= 0
+        and all(0 <= parent < node for node, parent in enumerate(parents[1:], start=1))
+    )
+
+
 def _rebuilt(message: Tree) -> TokenTree:
     """The tree that a message carries."""
     tree = TokenTree(message.tokens[0])
-    log_probs = message.log_probs
+    log_probs, place = message.log_probs, [0]
     for node in range(1, len(message.tokens)):
         parent = message.parents[node]
         log_prob = min(0.0, log_probs[node] - log_probs[parent])  # above 0 by rounding only
-        tree.add(parent, message.tokens[node], log_prob)
+        place.append(tree.add(place[parent], message.tokens[node], log_prob))
     return tree

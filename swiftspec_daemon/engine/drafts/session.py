@@ -8,10 +8,13 @@ Knows no logits, no KV and no other request.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from swiftspec_daemon.errors import SwiftSpecError
 from swiftspec_daemon.speculation.calibration import Calibration, Proposal
 from swiftspec_daemon.speculation.costs import CostTable
 from swiftspec_daemon.speculation.counters import SpeculationCounters
@@ -21,6 +24,8 @@ from swiftspec_daemon.speculation.merging import MergedTree
 from swiftspec_daemon.speculation.planner import Planner
 from swiftspec_daemon.speculation.suffix import SuffixSource
 from swiftspec_daemon.speculation.tree import TokenTree
+
+log = logging.getLogger(__name__)
 
 NGRAM = 1
 """The look-up's bit in `TokenTree.marks`."""
@@ -54,8 +59,15 @@ class RemoteTree(NamedTuple):
 class RemoteDraft(Protocol):
     """A draft in a process of its own."""
 
+    @property
+    def stale(self) -> int:
+        """Trees that came for a round that was over."""
+
     def begin(self, tokens: Sequence[int], prompt: int) -> None:
         """Start on this request, or again after a suspension."""
+
+    def look(self) -> None:
+        """Take in what has come, and send on what had no room yet."""
 
     def verified(self, tokens: Sequence[int]) -> None:
         """Tell what was decided."""
@@ -115,7 +127,8 @@ class DraftSession:
         """Tokens of the last round."""
         self._pending = 0
         """Of the round that the planner has begun."""
-        self._drafters: list[TreeDrafter] = []
+        self._drafters: list[TreeDrafter | None] = []
+        """None for one that has failed in this request."""
         self._proposals: list[Proposal] = []
         self._candidates = MergedTree(calibration, 0)
         self._proposed_at = 0.0
@@ -127,16 +140,22 @@ class DraftSession:
         self._root, self._room, self._decided = tokens[-1], state.room, 0
         if self._sources.lookup is not None:
             self._sources.lookup.begin(tokens)
-        self._drafters = [draft.open(tokens, state) for draft in self._sources.local]
+        self._drafters = [None] * len(self._sources.local)
+        for index, draft in enumerate(self._sources.local):
+            with self._guarded(index):
+                self._drafters[index] = draft.open(tokens, state)
         self._open_round(1)
         if self._sources.remote is not None:
             self._sources.remote.begin(tokens, prompt)
 
     def prefilled(self) -> None:
         """The target has run a block of its prompt: the drafts here may do so too."""
+        if self._sources.remote is not None:
+            self._sources.remote.look()
         for index, drafter in enumerate(self._drafters):
-            if not drafter.ready and self._planner.pays(draft_bit(index)):
-                drafter.step()
+            if drafter is not None and not drafter.ready and self._planner.pays(draft_bit(index)):
+                with self._guarded(index):
+                    drafter.step()
 
     def propose(self, pending: int, most: int) -> TokenTree:
         """What to verify now: a tree rooted at the last decided token, of that token alone for a
@@ -152,8 +171,10 @@ class DraftSession:
             self._open_round(pending)
         self._look_up()
         self._await_remote()
-        for index in range(len(self._drafters)):
-            self._draft(index)
+        for index, drafter in enumerate(self._drafters):
+            if drafter is not None:
+                with self._guarded(index):
+                    self._draft(index, drafter)
         size = min(self._planner.choose_size(self._candidates), most)
         chosen = self._candidates.best(size)
         self._rows = pending + len(chosen) - 1
@@ -187,7 +208,7 @@ class DraftSession:
                 self._sources.remote.verified(decided)
             if self._sources.lookup is not None:
                 self._sources.lookup.extend(decided)
-            matches = [drafter.accept(decided, state) for drafter in self._drafters]
+            matches = self._accept(decided, state)
             if matches and proposed is not None:
                 self._count_fall(max(matches) == len(decided))
         if proposed is not None:
@@ -232,6 +253,7 @@ class DraftSession:
             return
         started = self._clock()
         came = remote.tree()
+        self.counters.stale_trees = remote.stale
         self._draft_s += self._clock() - started
         if came is None:
             self.counters.missed_deadlines += 1
@@ -258,9 +280,9 @@ class DraftSession:
             self._proposals.append(proposal)
             self._candidates.update(proposal)
 
-    def _draft(self, index: int) -> None:
+    def _draft(self, index: int, drafter: TreeDrafter) -> None:
         """Let a draft model grow its tree as long as that pays."""
-        bit, drafter = draft_bit(index), self._drafters[index]
+        bit = draft_bit(index)
         costs, candidates = self._sources.local[index].costs, self._candidates
         own = Proposal(bit, drafter.tree)
         self._proposals.append(own)
@@ -273,6 +295,24 @@ class DraftSession:
             width = self._planner.next_width(bit, candidates, leaves, catch_up_s=catch_up_s)
             if not width or not self._step(bit, drafter, width):
                 return
+
+    def _accept(self, decided: Sequence[int], state: DecodeState) -> list[int]:
+        """Re-root the drafts here; how many of the tokens each of them foresaw."""
+        matches = []
+        for index, drafter in enumerate(self._drafters):
+            if drafter is not None:
+                with self._guarded(index):
+                    matches.append(drafter.accept(decided, state))
+        return matches
+
+    @contextlib.contextmanager
+    def _guarded(self, index: int) -> Iterator[None]:
+        """A draft that fails is left out for the rest of the request, which goes on without."""
+        try:
+            yield
+        except SwiftSpecError as error:
+            log.warning("%s is left out of a request: %s", _draft_name(index), error)
+            self._drafters[index] = None
 
     def _step(self, bit: int, drafter: TreeDrafter, width: int) -> bool:
         started = self._clock()

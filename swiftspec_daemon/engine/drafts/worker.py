@@ -18,18 +18,27 @@ from swiftspec_daemon.engine.drafts import loading
 from swiftspec_daemon.engine.drafts.codec import decode_to_draft, encode
 from swiftspec_daemon.engine.drafts.config import DraftConfig
 from swiftspec_daemon.engine.drafts.rules import RequestStates
-from swiftspec_daemon.errors import SwiftSpecError
+from swiftspec_daemon.errors import SwiftSpecError, in_one_line
 from swiftspec_daemon.parallel.channel import ChannelClosed, FrameChannel
-from swiftspec_daemon.parallel.lifeline import claim_standard_output, tie_to_parent
+from swiftspec_daemon.parallel.lifeline import (
+    claim_standard_output,
+    end_at_once,
+    tie_to_parent,
+)
 from swiftspec_daemon.speculation.decoding import DecodeState
 from swiftspec_daemon.speculation.pairing import Drafter, DraftLoop
 from swiftspec_daemon.speculation.pairing_messages import (
     Begin,
+    DraftAlive,
     DraftFailed,
+    End,
     ToTarget,
 )
 
 log = logging.getLogger("swiftspec_daemon.engine.drafts.worker")
+
+_SIGN_OF_LIFE_S = 0.5
+"""While it works without an answer, for instance at a long prompt, the target hears from it."""
 
 
 class _Clock:
@@ -70,7 +79,7 @@ def main(arguments: list[str]) -> int:
         return _fail(channel, DraftFailed(error.code, error.message, error.hint))
     except Exception as error:  # the edge of the process: say what happened, then end
         log.exception("the draft worker failed")
-        message = f"The draft worker failed: {type(error).__name__}: {error}."
+        message = f"The draft worker failed: {type(error).__name__}: {in_one_line(error)}"
         return _fail(channel, DraftFailed("engine_error", message, "See `swiftspec logs`."))
     return 0
 
@@ -84,7 +93,7 @@ def _fail(channel: FrameChannel, failure: DraftFailed) -> int:
 
 
 def _serve(config: DraftConfig, channel: FrameChannel) -> None:
-    """Load, say so, then alternate between messages and forward passes. Ends by an exception."""
+    """Load, say so, then serve. Ends by an exception."""
     draft = loading.load(config, lambda phase, fraction: None)
     pool = loading.new_pool(draft, config)
     states = RequestStates(draft.vocabulary)
@@ -95,22 +104,64 @@ def _serve(config: DraftConfig, channel: FrameChannel) -> None:
 
     loop = DraftLoop[DecodeState](open_drafter, states.advance)
     _send(channel, loading.ready(draft, config.target.kv_slots))
-    clock = _Clock()
-    while True:
-        idle = not loop.wants_step
-        bodies = channel.receive(None if idle else 0.0)
-        clock.lap(idle=idle)
-        for body in bodies:
-            try:
-                loop.receive(decode_to_draft(body))
-            except msgspec.DecodeError as error:
-                log.error("a message could not be understood and is ignored: %s", error)
-        if loop.wants_step:
-            answer = loop.step()
-            clock.lap(idle=False)
-            if answer is not None:
-                busy_ms, idle_ms = clock.read()
-                _send(channel, msgspec.structs.replace(answer, busy_ms=busy_ms, idle_ms=idle_ms))
+    _Server(loop, channel).run()
+
+
+class _Server:
+    """Alternates between messages and forward passes."""
+
+    def __init__(self, loop: DraftLoop[DecodeState], channel: FrameChannel) -> None:
+        self._loop = loop
+        self._channel = channel
+        self._clock = _Clock()
+        self._last_sent = time.monotonic()
+
+    def run(self) -> None:
+        """Until the channel is closed, by ChannelClosed."""
+        loop = self._loop
+        while True:
+            idle = not loop.wants_step
+            bodies = self._channel.receive(None if idle else 0.0)
+            self._clock.lap(idle=idle)
+            for body in bodies:
+                self._take_in(body)
+            if loop.wants_step:
+                self._step()
+
+    def _take_in(self, body: bytes) -> None:
+        try:
+            message = decode_to_draft(body)
+        except msgspec.DecodeError as error:
+            log.error("a message could not be understood and is ignored: %s", error)
+            return
+        try:
+            self._loop.receive(message)
+        except SwiftSpecError as error:
+            self._give_up(error)
+        if isinstance(message, End):
+            self._send(DraftAlive())
+
+    def _step(self) -> None:
+        try:
+            answer = self._loop.step()
+        except SwiftSpecError as error:
+            self._give_up(error)
+            return
+        self._clock.lap(idle=False)
+        if answer is not None:
+            busy_ms, idle_ms = self._clock.read()
+            self._send(msgspec.structs.replace(answer, busy_ms=busy_ms, idle_ms=idle_ms))
+        elif time.monotonic() - self._last_sent > _SIGN_OF_LIFE_S:
+            self._send(DraftAlive())
+
+    def _give_up(self, error: SwiftSpecError) -> None:
+        """One request's draft has failed; the next request's may not."""
+        self._loop.give_up()
+        self._send(DraftAlive(f"The draft gave a request up: {error}"))
+
+    def _send(self, message: ToTarget) -> None:
+        self._last_sent = time.monotonic()
+        _send(self._channel, message)
 
 
 def _send(channel: FrameChannel, message: ToTarget) -> None:
@@ -118,4 +169,4 @@ def _send(channel: FrameChannel, message: ToTarget) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    end_at_once(main(sys.argv[1:]))

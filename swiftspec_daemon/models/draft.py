@@ -4,8 +4,8 @@ Its `config.json` is that of a usual model and may have `draft_vocab_size`: the 
 head, fewer than its target's vocabulary (FR-Spec, arXiv 2502.14856). `d2t` then tells the ids they
 stand for, by EAGLE-3's convention (arXiv 2503.01840): target id = row + d2t[row]. Absent
 `model.embed_tokens.weight` is the target's embedding, an absent `lm_head.weight` the rows of the
-target's head. It has no tokenizer: it speaks its target's ids. Knows files and shapes, not how a
-backend converts them.
+target's head. It speaks its target's ids; where it has a tokenizer of its own, that must be the
+same. Knows files and shapes, not how a backend converts them.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from swiftspec_daemon.errors import ModelError
 from swiftspec_daemon.models import Progress, catalog, config, no_progress, packed
 from swiftspec_daemon.models.catalog import ResolvedModel
 from swiftspec_daemon.models.spec import ModelSpec
+from swiftspec_daemon.models.tokenizer import Tokenizer
 from swiftspec_daemon.models.weights import SafetensorsWeights, WeightSource, check_shapes
 
 EMBEDDING, HEAD, IDS = "model.embed_tokens.weight", "lm_head.weight", "d2t"
@@ -130,18 +131,50 @@ def _check_pair(
     borrows: list[str],
 ) -> None:
     """Raise ModelError unless the draft can use the target's ids and what it borrows."""
-    if spec.vocab < target_spec.vocab or (borrows and spec.vocab != target_spec.vocab):
-        raise ModelError(
-            f"The draft {draft.model.name} knows {spec.vocab} tokens, its target {target.name}"
-            f" {target_spec.vocab}.",
-            "Name the draft that was made for this model.",
-        )
+    if borrows and spec.vocab != target_spec.vocab:
+        raise _too_few_tokens(draft, spec.vocab, target, target_spec.vocab)
+    own_tokenizer = (draft.model.path / "tokenizer.json").is_file()
+    if own_tokenizer or spec.vocab < target_spec.vocab:
+        tokens = catalog.open_tokenizer(target)
+        # Rows beyond the tokenizer's ids are padding: models of a family differ in it.
+        if spec.vocab < tokens.vocab_size:
+            raise _too_few_tokens(draft, spec.vocab, target, tokens.vocab_size)
+        if own_tokenizer:
+            _check_tokenizer(draft, catalog.open_tokenizer(draft.model), target, tokens)
     if borrows and spec.hidden != target_spec.hidden:
         raise ModelError(
             f"The draft {draft.model.name} lacks {borrows[0]} and cannot use that of"
             f" {target.name}: its width is {spec.hidden}, the model's {target_spec.hidden}.",
             "Name the draft that was made for this model.",
         )
+
+
+def _too_few_tokens(
+    draft: DraftModel, known: int, target: ResolvedModel, needed: int
+) -> ModelError:
+    return ModelError(
+        f"The draft {draft.model.name} knows {known} tokens, its target {target.name} {needed}.",
+        "Name the draft that was made for this model.",
+    )
+
+
+def _check_tokenizer(
+    draft: DraftModel, own: Tokenizer, target: ResolvedModel, theirs: Tokenizer
+) -> None:
+    """Raise ModelError where an id stands for other bytes than the target's.
+
+    Ids without bytes are special tokens, which tokenizers of one family may mark differently.
+    """
+    for token in range(theirs.vocab_size):
+        wanted = theirs.token_bytes(token)
+        known = token < own.vocab_size
+        found = own.token_bytes(token) if known else b""
+        if wanted and found != wanted and (found or not known):
+            raise ModelError(
+                f"The draft {draft.model.name} has another tokenizer than {target.name}: token"
+                f" {token} is {found!r} there, not {wanted!r}.",
+                "Name a draft with the target's tokenizer.",
+            )
 
 
 def _ids(draft: DraftModel, spec: ModelSpec, weights: SafetensorsWeights) -> DraftIds | None:

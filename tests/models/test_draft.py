@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import tokenizers
 
 from swiftspec_daemon.engine.backends import native
 from swiftspec_daemon.errors import ModelError, ModelNotFound
@@ -64,8 +66,10 @@ def pair(tiny_model: Callable[..., Any], tmp_path: Path) -> Pair:
     return make
 
 
-def run(model: draft.DraftModel, target: catalog.ResolvedModel) -> tuple[Any, np.ndarray[Any, Any]]:
-    """The draft's backend, and its logits of TOKENS."""
+def run(
+    model: draft.DraftModel, target: catalog.ResolvedModel, tokens: Sequence[int] = TOKENS
+) -> tuple[Any, np.ndarray[Any, Any]]:
+    """The draft's backend, and its logits of `tokens`."""
     path = model.model.path.parent / "target.packed"
     spec = target.require_spec()
     packed.write(path, *native.convert(spec, catalog.open_weights(target), no_progress))
@@ -76,16 +80,18 @@ def run(model: draft.DraftModel, target: catalog.ResolvedModel) -> tuple[Any, np
         catalog.spec_of(meta), arrays, 1, 64, target=packed.open_packed(path)[1]
     )
     cache = backend.new_cache(32)
-    rows = [backend.append(cache, [token], logits=True) for token in TOKENS]
+    rows = [backend.append(cache, [token], logits=True) for token in tokens]
     return backend, np.stack(rows)  # type: ignore[arg-type]
 
 
-def expected(embedding: Any, body: Any, head: Any) -> np.ndarray[Any, Any]:
+def expected(
+    embedding: Any, body: Any, head: Any, tokens: Sequence[int] = TOKENS
+) -> np.ndarray[Any, Any]:
     """Logits by torch: one model's layers between two models' tensors."""
     import torch
 
     with torch.no_grad():
-        inputs = embedding.weight[torch.tensor([TOKENS])]
+        inputs = embedding.weight[torch.tensor([tokens])]
         hidden = body.model(inputs_embeds=inputs, use_cache=False).last_hidden_state[0]
         logits: np.ndarray[Any, Any] = (hidden @ head.weight.T).numpy()
     return logits
@@ -182,11 +188,60 @@ def test_a_draft_of_another_width_cannot_borrow(pair: Pair) -> None:
         draft.open_source(model, resolved)
 
 
-@pytest.mark.parametrize(("lacks", "vocab"), [((), 95), ((draft.EMBEDDING,), 97)])
-def test_a_draft_of_another_vocabulary(pair: Pair, lacks: tuple[str, ...], vocab: int) -> None:
+def write_tokenizer(folder: Path, tokens: int, *, swapped: bool = False) -> None:
+    """A byte-level tokenizer of so many single bytes, two of them swapped."""
+    pieces = [chr(code) for code in range(33, 33 + tokens)]
+    if swapped:
+        pieces[3], pieces[4] = pieces[4], pieces[3]
+    vocab = {piece: token for token, piece in enumerate(pieces)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=vocab, merges=[]))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = tokenizers.decoders.ByteLevel()
+    tokenizer.save(str(folder / "tokenizer.json"))
+
+
+@pytest.mark.parametrize(("lacks", "vocab", "needed"), [((), 89, 90), ((draft.EMBEDDING,), 97, 96)])
+def test_a_draft_of_another_vocabulary(
+    pair: Pair, lacks: tuple[str, ...], vocab: int, needed: int
+) -> None:
     _, _, resolved, model = pair(lacks, vocab_size=vocab, rows=None)
-    with pytest.raises(ModelError, match=rf"knows {vocab} tokens, its target target 96"):
+    write_tokenizer(resolved.path, 90)
+    with pytest.raises(ModelError, match=rf"knows {vocab} tokens, its target target {needed}"):
         draft.open_source(model, resolved)
+
+
+@pytest.mark.parametrize("rows", [90, 93, 96, 110])
+@pytest.mark.parametrize("own_tokenizer", [False, True])
+def test_vocabularies_may_differ_in_padding_both_ways(
+    pair: Pair, rows: int, own_tokenizer: bool
+) -> None:
+    """90 tokens; the target's head has 96 rows, the draft's fewer or more."""
+    _, small, resolved, model = pair((), vocab_size=rows, rows=None)
+    write_tokenizer(resolved.path, 90)
+    if own_tokenizer:
+        write_tokenizer(model.model.path, 90)
+    tokens = [5, 89, 0, 33, 17, 2]
+    backend, got = run(model, resolved, tokens)
+    assert backend.vocab == rows
+    head = small.get_output_embeddings()
+    wanted = expected(small.get_input_embeddings(), small, head, tokens)
+    assert got.shape == (len(tokens), rows)
+    assert error(got, wanted) < 0.04
+
+
+@pytest.mark.parametrize(("tokens", "swapped"), [(90, True), (80, False)])
+def test_another_tokenizer_is_refused(pair: Pair, tokens: int, swapped: bool) -> None:
+    _, _, resolved, model = pair((), rows=None)
+    write_tokenizer(resolved.path, 90)
+    write_tokenizer(model.model.path, tokens, swapped=swapped)
+    token, found = (3, "b'%'") if swapped else (80, "b''")
+    wanted = bytes([33 + token])
+    with pytest.raises(
+        ModelError, match=re.escape(f"another tokenizer than target: token {token} is {found}")
+    ) as caught:
+        draft.open_source(model, resolved)
+    assert f"not {wanted!r}" in caught.value.message
+    assert "tokenizer" in caught.value.hint
 
 
 def test_other_tensors_must_be_there(pair: Pair) -> None:

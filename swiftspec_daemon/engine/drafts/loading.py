@@ -80,6 +80,7 @@ def open_local(config: DraftConfig, progress: Progress) -> OpenDraft:
         loaded.name,
         new_pool(loaded, config),
         loaded.step_s,
+        backend.context,
         kernels=backend.kernels,
         weight_bytes=backend.weight_bytes,
         kv_bytes=backend.kv_bytes(backend.context) * config.target.kv_slots,
@@ -138,11 +139,7 @@ def load(config: DraftConfig, progress: Progress) -> LoadedDraft:
         kv_bytes=backend.kv_bytes(backend.context) * config.target.kv_slots,
     )
     table = packed.token_table(target_arrays)
-    if backend.vocab < len(table):
-        raise ModelError(
-            f"The draft {config.draft} knows {backend.vocab} tokens; its target has {len(table)}.",
-            "Name a draft with the target's tokenizer.",
-        )
+    _require_tokens(config.draft, backend.vocab, len(table))
     vocabulary = Vocabulary.build(table, target_meta["eos_ids"], spec.vocab)
     ids = None if backend.draft_ids is None else backend.draft_ids.astype(np.intp)
     return LoadedDraft(config.draft, backend, ids, vocabulary, step_times(backend, _DRAFT_ROWS))
@@ -203,11 +200,22 @@ def _draft_config(config: WorkerConfig, name: str, threads: int) -> DraftConfig:
     )
 
 
+def _require_tokens(name: str, known: int, needed: int) -> None:
+    """Raise ModelError for a draft that does not have all of the target's tokens; more rows than
+    those, on either side, are padding."""
+    if known < needed:
+        raise ModelError(
+            f"The draft {name} knows {known} tokens; its target has {needed}.",
+            "Name a draft with the target's tokenizer.",
+        )
+
+
 def _load_toy(config: DraftConfig) -> LoadedDraft:
     """A toy's draft is a toy: "toy:" and options, among them `wrong`."""
     if not config.draft.startswith(toy.PREFIX):
         raise ModelError(f"The toy model cannot use the draft {config.draft}.", 'Name "toy:".')
     options, target = toy.parse(config.draft), toy.parse(config.target.model)
+    _require_tokens("toy", options.vocab, target.vocab)
     backend = toy.load(options, lambda phase, fraction: None)
     vocabulary = Vocabulary.build(toy.token_bytes(target.vocab), [toy.EOS], target.vocab)
     return LoadedDraft("toy", backend, None, vocabulary, step_times(backend, _DRAFT_ROWS))

@@ -83,8 +83,8 @@ class RemoteDraft(Protocol):
 class LocalDraft:
     """A draft model in the target's process."""
 
-    open: Callable[[Sequence[int], DecodeState], TreeDrafter]
-    """A drafter that is begun behind these tokens."""
+    open: Callable[[Sequence[int], DecodeState], TreeDrafter | None]
+    """A drafter that is begun behind these tokens; None if they are too many for it."""
     costs: CostTable
     """Of its forward passes."""
 
@@ -128,7 +128,7 @@ class DraftSession:
         self._pending = 0
         """Of the round that the planner has begun."""
         self._drafters: list[TreeDrafter | None] = []
-        """None for one that has failed in this request."""
+        """None for one that has failed in this request, or that the text is too long for."""
         self._proposals: list[Proposal] = []
         self._candidates = MergedTree(calibration, 0)
         self._proposed_at = 0.0

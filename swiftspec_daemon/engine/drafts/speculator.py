@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from swiftspec_daemon.engine.drafts.pool import DraftPool
 from swiftspec_daemon.engine.drafts.process import DraftProcess
-from swiftspec_daemon.engine.drafts.remote import RemotePair, RemoteRequest
+from swiftspec_daemon.engine.drafts.remote import RemotePair, RemoteRequest, too_long
 from swiftspec_daemon.engine.drafts.session import (
     NGRAM,
     PAST,
@@ -50,6 +50,8 @@ class OpenDraft:
     pool: DraftPool
     step_s: Mapping[int, float]
     """Seconds of a forward pass, by rows."""
+    context: int
+    """Positions that it has room for."""
     kernels: str = ""
     weight_bytes: int = 0
     kv_bytes: int = 0
@@ -143,7 +145,7 @@ class Speculator:
         sources = Sources(lookup=self._lookup(request))
         planner = self._planner(mode)
         if mode == "serial":
-            sources.local = [self._local(draft, request.sequence) for draft in self._loaded.drafts]
+            sources.local = self._local_drafts(request)
         if mode == "async" and (pair := self._remote_pair()) is not None:
             sources.remote = RemoteRequest(pair, next(self._numbers), request, self._clock)
         return mode, DraftSession(sources, planner, self.calibration, self._clock)
@@ -212,8 +214,21 @@ class Speculator:
             del self._lookups[next(iter(self._lookups))]
         return found
 
+    def _local_drafts(self, request: Generate) -> list[LocalDraft]:
+        """The drafts in this process, each under its own number; those whose context is too short
+        for the prompt stay silent."""
+        tokens = len(request.prompt)
+        for draft in self._loaded.drafts:
+            problem = too_long(tokens, draft.context) if tokens > draft.context else ""
+            if problem and problem != self.problem:
+                self.problem = problem
+                log.warning("%s", problem)
+        return [self._local(draft, request.sequence) for draft in self._loaded.drafts]
+
     def _local(self, draft: OpenDraft, sequence: str) -> LocalDraft:
-        def open_one(tokens: Sequence[int], state: DecodeState) -> TreeDrafter:
+        def open_one(tokens: Sequence[int], state: DecodeState) -> TreeDrafter | None:
+            if len(tokens) > draft.context:
+                return None
             return draft.pool.open(tokens, sequence, state)
 
         return LocalDraft(open_one, CostTable(draft.step_s))

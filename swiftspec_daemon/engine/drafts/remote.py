@@ -63,7 +63,7 @@ class RemotePair:
         """
         context = self._known.context if self._known is not None else 0
         if tokens > context:
-            self.process.note_problem(too_long(tokens, context))
+            self.process.note_problem(too_long(context))
         return tokens <= context
 
     def plan(self) -> AsyncPlan | None:
@@ -174,12 +174,9 @@ def _asked(plan: AsyncPlan | None) -> Plan:
     return Plan(plan.size, plan.width, plan.steps, plan.just_in_time)
 
 
-def too_long(tokens: int, context: int) -> str:
+def too_long(context: int) -> str:
     """What is said where a text does not go into a draft's context."""
-    return (
-        f"A text of {tokens} tokens is longer than the draft's context of {context}: it is decoded"
-        " without the draft."
-    )
+    return f"Texts longer than the draft's context of {context} tokens are decoded without it."
 
 
 def _well_formed(message: Tree) -> bool:

@@ -87,9 +87,10 @@ class Speculator:
         clock: Callable[[], float],
         *,
         max_rows: int,
+        planner: type[Planner] = Planner,
     ) -> None:
         """`target_s`: seconds of a forward pass of the target, by rows; `max_rows` is the most
-        that its backend takes at once."""
+        that its backend takes at once; `planner` makes the planner of each mode."""
         self.problem = ""
         """Why a draft model that was asked for is not used, for people."""
         self.calibration = Calibration()
@@ -100,6 +101,7 @@ class Speculator:
         self._supply = supply
         self._clock = clock
         self._max_rows = min(settings.max_rows, max_rows)
+        self._new_planner = planner
         self._planners: dict[Speculation, Planner] = {}
         self._loaded = _Loaded()
         self._pair: RemotePair | None = None
@@ -187,7 +189,9 @@ class Speculator:
     def _planner(self, mode: Speculation) -> Planner:
         found = self._planners.get(mode)
         if found is None:
-            found = Planner(CostTable(self._target_s), self.calibration, max_size=self._max_rows)
+            found = self._new_planner(
+                CostTable(self._target_s), self.calibration, max_size=self._max_rows
+            )
             found.add_lookup(NGRAM, _LOOKUP_S)
             found.add_lookup(PAST, _LOOKUP_S)
             if mode == "serial":
@@ -219,7 +223,7 @@ class Speculator:
         for the prompt stay silent."""
         tokens = len(request.prompt)
         for draft in self._loaded.drafts:
-            problem = too_long(tokens, draft.context) if tokens > draft.context else ""
+            problem = too_long(draft.context) if tokens > draft.context else ""
             if problem and problem != self.problem:
                 self.problem = problem
                 log.warning("%s", problem)

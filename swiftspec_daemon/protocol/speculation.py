@@ -37,7 +37,7 @@ class SpeculationCounts(msgspec.Struct, kw_only=True, frozen=True, omit_defaults
     accepted_at: list[int] = []
     """in how many of them one was accepted. Acceptance by position is the quotient."""
     proposed_by: dict[str, int] = {}
-    """By source ("ngram", "draft", "draft 2"); what two of them propose counts for both."""
+    """By source ("ngram", "past", "draft", "draft 2"); what two of them propose counts for both."""
     accepted_by: dict[str, int] = {}
     fall_ins: int = 0
     """Rounds whose tokens, the target's own one too, were all in the draft model's tree, which

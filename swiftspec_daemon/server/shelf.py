@@ -32,9 +32,9 @@ class Shelf:
 
     def __init__(
         self,
+        watcher: Watcher | None = None,
         most_documents: int = MOST_DOCUMENTS,
         most_text: int = MOST_TEXT,
-        watcher: Watcher | None = None,
     ) -> None:
         self._watcher = watcher
         self._documents: dict[str, Document] = {}

@@ -97,6 +97,7 @@ async def test_planners_are_told_after_a_request(start):
     assert sum(planner.rounds.values()) == finished.usage.speculation.counters.rounds
     assert {name: source.kind for name, source in planner.sources.items()} == {
         "ngram": "lookup",
+        "past": "lookup",
         "draft": "draft",
     }
     assert min(planner.target_ms) == 1

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import msgspec
 
 from swiftspec_daemon.engine.drafts.process import DraftProcess
-from swiftspec_daemon.engine.drafts.session import NGRAM
+from swiftspec_daemon.engine.drafts.session import LOOKUPS
 from swiftspec_daemon.engine.drafts.speculator import OpenDraft, Speculator
 from swiftspec_daemon.engine.messages import DraftModel, Drafts, Event, PlannerPlan
 
@@ -90,8 +90,8 @@ def describe(speculator: Speculator, tuned: str = "") -> Drafts:
 
 def source_name(bit: int) -> str:
     """The name by which counters know a bit of `TokenTree.marks`."""
-    if bit == NGRAM:
-        return "ngram"
+    if bit in LOOKUPS:
+        return LOOKUPS[bit]
     number = bit.bit_length() - 1
     return f"draft {number}" if number > 1 else "draft"
 

@@ -31,6 +31,8 @@ NGRAM = 1
 """The look-up's bit in `TokenTree.marks`."""
 PAST = 1 << 16
 """That of the look-up in past suggestions, above all drafts' bits."""
+LOOKUPS = {NGRAM: "ngram", PAST: "past"}
+"""Names of both, for people."""
 _LOOKUP_NODES = 24
 
 
@@ -118,9 +120,7 @@ class DraftSession:
         self._clock = clock
         self.counters = SpeculationCounters()
         drafts = len(sources.local) or (sources.remote is not None)
-        self._names = {NGRAM: "ngram", PAST: "past"} | {
-            draft_bit(i): _draft_name(i) for i in range(drafts)
-        }
+        self._names = LOOKUPS | {draft_bit(i): _draft_name(i) for i in range(drafts)}
         self._root = 0
         self._room = 0
         self._decided = 0

@@ -88,9 +88,8 @@ def main() -> None:
         print(json.dumps(rows, indent=2))
     else:
         for name, row in rows.items():
-            print(
-                f"{name:18} {row['bytes']:8} bytes  p50 {row['p50_us']:8} us  p99 {row['p99_us']:8} us"
-            )
+            times = f"p50 {row['p50_us']:8} us  p99 {row['p99_us']:8} us"
+            print(f"{name:18} {row['bytes']:8} bytes  {times}")
 
 
 if __name__ == "__main__":

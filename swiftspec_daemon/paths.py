@@ -71,6 +71,11 @@ def daemon_record_file() -> Path:
     return state_dir() / "daemon.json"
 
 
+def tuned_file() -> Path:
+    """JSON of what `swiftspec tune` found, for each machine and model."""
+    return state_dir() / "tuned.json"
+
+
 def models_dir() -> Path:
     folder = cache_dir() / "models"
     _make(folder)

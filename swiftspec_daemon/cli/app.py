@@ -83,7 +83,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def build(arguments: Sequence[str]) -> typer.Typer:
     """The command line; a group of commands is real only if `arguments` ask for it."""
-    from swiftspec_daemon.cli import complete, daemon, doctor, logbook, run, token
+    from swiftspec_daemon.cli import complete, daemon, doctor, logbook, run, token, tune
 
     app = typer.Typer(
         name="swiftspec",
@@ -105,6 +105,7 @@ def build(arguments: Sequence[str]) -> typer.Typer:
     app.command(rich_help_panel="The daemon")(daemon.stop)
     app.command(rich_help_panel="The daemon")(logbook.logs)
     app.add_typer(token.app, name="token", rich_help_panel="The daemon")
+    app.command(rich_help_panel="The daemon")(tune.tune)
     app.command("lsp", rich_help_panel="Editors")(_bridge)
     asked = next((word for word in arguments if not word.startswith("-")), "")
     for name, summary in _GROUPS.items():

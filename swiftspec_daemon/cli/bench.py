@@ -5,12 +5,13 @@ Knows how figures are shown; what is measured is in `swiftspec_daemon.bench`.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from swiftspec_daemon.cli.progress import progress as _progress
 
 if TYPE_CHECKING:
     from swiftspec_daemon.bench.basics import Figures
@@ -66,30 +67,6 @@ def simulate(json_file: JsonFile = None, out: PlotFolder = None, quick: Quick = 
         made = run(QUICK if quick else Effort(), show)
     figures = Figures(rows=made.rows, notes=made.notes)
     _present(figures, json_file, out, lambda folder: plot(made, folder))
-
-
-@contextlib.contextmanager
-def _progress() -> Iterator[Callable[[str, float], None]]:
-    """A bar on a terminal, elsewhere a line for each phase; both on standard error."""
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    from swiftspec_daemon.cli.console import messages, note
-
-    console = messages()
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
-    quiet = not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=quiet) as bar:
-        task = bar.add_task("starting", total=1.0)
-        last = ""
-
-        def show(phase: str, fraction: float) -> None:
-            nonlocal last
-            if quiet and phase != last:
-                note(phase)
-            last = phase
-            bar.update(task, description=phase, completed=fraction)
-
-        yield show
 
 
 def _present(

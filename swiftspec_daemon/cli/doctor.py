@@ -42,6 +42,7 @@ def examine() -> Report:
     findings.look_at_gpus(report)
     loaded = findings_daemon.look_at_settings(report)
     findings_daemon.look_at_model(report, loaded)
+    findings_daemon.look_at_tuning(report, loaded)
     findings_daemon.look_at_daemon(report, loaded)
     findings.look_at_packages(report)
     findings_daemon.look_at_paths(report)

@@ -161,6 +161,20 @@ def look_at_model(report: Report, loaded: Settings) -> None:
     report.fact("model", "template", describe_template(tokenizer.special_tokens))
 
 
+def look_at_tuning(report: Report, loaded: Settings) -> None:
+    """Whether the long measurement was made for this machine, model and draft."""
+    from swiftspec_daemon.cli.tune import describe
+    from swiftspec_daemon.engine import tuning
+    from swiftspec_daemon.engine.config import WorkerConfig
+
+    found, note = tuning.find(WorkerConfig.from_settings(loaded.model, loaded.speculation))
+    chosen = None if found is None else found.setup(found.mode)
+    if found is not None and chosen is not None:
+        report.fact("model", "tuned", f"{found.measured.made[:10]}: {describe(chosen)}")
+    else:
+        report.fact("model", "tuned", f"no (`swiftspec tune` does it). {note}".strip())
+
+
 def describe_template(special_tokens: Mapping[str, int]) -> str:
     """How prompts are laid out for a vocabulary."""
     from swiftspec_daemon.models import fill_in

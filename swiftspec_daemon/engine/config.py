@@ -10,6 +10,17 @@ from msgspec import Meta
 from swiftspec_daemon.settings import ModelSettings, SpeculationSettings
 
 
+class Measured(msgspec.Struct, kw_only=True, frozen=True):
+    """Durations of forward passes, in milliseconds, by threads and rows."""
+
+    made: str
+    """When (ISO 8601)."""
+    target_ms: dict[int, dict[int, float]]
+    draft: str = ""
+    """Which draft was measured, as in the settings' list; empty for none."""
+    draft_ms: dict[int, dict[int, float]] = {}
+
+
 class WorkerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):
     """Passed as JSON on the worker's command line: no secrets, no text of the user's."""
 
@@ -28,6 +39,8 @@ class WorkerConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fie
     """A prefill block is sized to take about this long, so that a cancel is heard soon."""
 
     speculation: SpeculationSettings = SpeculationSettings()
+    measured: Measured | None = None
+    """What the long measurement found; None lets the worker look for it and else measure."""
 
     @classmethod
     def from_settings(

@@ -16,6 +16,7 @@ from collections import deque
 
 import msgspec
 
+from swiftspec_daemon.engine import tuning
 from swiftspec_daemon.engine.config import WorkerConfig
 from swiftspec_daemon.engine.core import EngineCore
 from swiftspec_daemon.engine.drafts import loading as drafts
@@ -112,8 +113,10 @@ def main(arguments: list[str]) -> int:
     inbox = Inbox()
     start_reader(lambda: _read_commands(inbox))
     try:
-        config = msgspec.json.decode(config_json, type=WorkerConfig)
-        core, reporter = _load(config, outbox)
+        asked = msgspec.json.decode(config_json, type=WorkerConfig)
+        plain = asked.speculation.mode == "off"
+        config = tuning.with_tuning(asked)
+        core, reporter = _load(config, outbox, plain=plain)
         _serve(core, inbox, reporter)
     except BrokenPipeError:
         return 0  # the daemon has gone; nobody is left to tell
@@ -144,12 +147,15 @@ def _read_commands(inbox: Inbox) -> None:
         inbox.close()
 
 
-def _load(config: WorkerConfig, outbox: Outbox) -> tuple[EngineCore, DraftReporter | None]:
-    """Load the model, warm it up and say that it is ready."""
+def _load(
+    config: WorkerConfig, outbox: Outbox, *, plain: bool
+) -> tuple[EngineCore, DraftReporter | None]:
+    """Load the model, warm it up and say that it is ready. `plain`: there is no speculation, also
+    not for requests that ask for it."""
     started = time.perf_counter()
     outbox.progress("starting", 0.0)
     model = open_model(config, outbox.progress)
-    speculator = _speculator(config, model, outbox)
+    speculator = None if plain else _speculator(config, model, outbox)
     core = EngineCore(
         model.backend,
         Vocabulary.build(model.token_bytes, model.eos_ids, model.backend.vocab),
@@ -164,20 +170,18 @@ def _load(config: WorkerConfig, outbox: Outbox) -> tuple[EngineCore, DraftReport
     core.warm_up()
     reporter = None
     if speculator is not None:
-        reporter = DraftReporter(speculator, outbox.emit, time.monotonic)
+        tuned = config.measured.made if config.measured is not None else ""
+        reporter = DraftReporter(speculator, outbox.emit, time.monotonic, tuned)
         reporter.say()
     outbox.emit(_ready(model, config, load_ms=(time.perf_counter() - started) * 1e3))
     return core, reporter
 
 
-def _speculator(config: WorkerConfig, model: LoadedModel, outbox: Outbox) -> Speculator | None:
-    asked = config.speculation
-    if asked.mode == "off":
-        return None
+def _speculator(config: WorkerConfig, model: LoadedModel, outbox: Outbox) -> Speculator:
     outbox.progress("timing the model", 1.0)
     speculator = Speculator(
-        asked,
-        drafts.target_times(model.backend),
+        config.speculation,
+        drafts.target_times(model.backend, config),
         drafts.supply(config, outbox.progress),
         time.perf_counter,
         max_rows=model.backend.max_rows,

@@ -132,7 +132,7 @@ class SpeculationStatus(msgspec.Struct, kw_only=True, frozen=True):
     message: str = ""
     """One sentence for people: why a draft model that was asked for is not used."""
     tuned: str = ""
-    """When the long measurement that is used was made; empty without."""
+    """When `swiftspec tune` measured what is used; empty if it did not."""
     totals: dict[str, SpeculationCounts] = {}
     """By mode."""
     planners: dict[str, PlannerStatus] = {}

@@ -14,7 +14,8 @@ FOLDERS = {PACKAGE: ROOT / PACKAGE, f"{PACKAGE}.kernels": ROOT / "kernels"} | {
 
 COMMON = {"", "errors", "paths", "settings"}
 ENGINE_FACE = {
-    f"engine.{name}" for name in ("client", "config", "interface", "messages", "scripted", "toy")
+    f"engine.{name}"
+    for name in ("client", "config", "interface", "messages", "scripted", "timing", "toy", "tuned")
 }
 ALLOWED: dict[str, set[str]] = {
     # The bottom: used by all.
@@ -37,6 +38,8 @@ ALLOWED: dict[str, set[str]] = {
     "completion": COMMON | {"documents", "engine", "models", "protocol", "speculation.counters"},
     "engine": COMMON | {"speculation", "parallel"},
     "engine.loading": COMMON | {"engine", "models"},
+    "engine.tuning": COMMON | {"engine", "models"},
+    "engine.timing_worker": COMMON | {"engine", "parallel"},
     "engine.worker": COMMON | {"engine", "parallel"},
     "engine.drafts.loading": COMMON | {"engine", "models", "speculation"},
     "engine.drafts.worker": COMMON | {"engine", "parallel", "speculation"},
@@ -50,7 +53,7 @@ ALLOWED: dict[str, set[str]] = {
     # The top: commands start everything else, and benchmarks measure it.
     "cli": COMMON
     | {"bench", "client", "documents", "kernels", "logs", "lsp", "models", "protocol", "server"}
-    | {"engine.interface"},
+    | {"engine.config", "engine.interface", "engine.tuned", "engine.tuning"},
     "bench": COMMON
     | ENGINE_FACE
     | {"client", "completion", "documents", "models", "protocol", "server"},

@@ -21,7 +21,7 @@ from swiftspec_daemon.errors import (
     UnsupportedModel,
     UsageError,
 )
-from swiftspec_daemon.kernels.native import packing
+from swiftspec_daemon.kernels.native import library, packing
 from swiftspec_daemon.kernels.native.choose import open_model
 from swiftspec_daemon.kernels.native.model import CacheFull
 from swiftspec_daemon.kernels.native.shape import (
@@ -43,6 +43,15 @@ DRAFT_IDS = "draft_ids"
 
 Floats = npt.NDArray[np.float32]
 Named = tuple[str, npt.NDArray[np.generic]]
+
+
+def kernels_build() -> str:
+    """Which kernels a model runs on: instruction set, compiler and a digest of their source."""
+    try:
+        digest = library.load().functions.swiftspec_source_digest().decode()[:16]
+    except library.LibraryUnavailable:
+        digest = "none"
+    return f"{library.describe()}, {digest}"
 
 
 def native_shape(spec: ModelSpec, head_rows: int = 0) -> NativeShape:

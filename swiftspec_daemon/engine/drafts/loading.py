@@ -142,7 +142,7 @@ def load(config: DraftConfig, progress: Progress) -> LoadedDraft:
     _require_tokens(config.draft, backend.vocab, len(table))
     vocabulary = Vocabulary.build(table, target_meta["eos_ids"], spec.vocab)
     ids = None if backend.draft_ids is None else backend.draft_ids.astype(np.intp)
-    return LoadedDraft(config.draft, backend, ids, vocabulary, step_times(backend, _DRAFT_ROWS))
+    return LoadedDraft(config.draft, backend, ids, vocabulary, _draft_times(backend, config))
 
 
 def ready(loaded: LoadedDraft, slots: int) -> DraftReady:
@@ -159,17 +159,33 @@ def ready(loaded: LoadedDraft, slots: int) -> DraftReady:
     )
 
 
-def target_times(backend: Backend) -> dict[int, float]:
-    """Seconds of the target's passes by rows, for the planner to begin with."""
+def target_times(backend: Backend, config: WorkerConfig) -> dict[int, float]:
+    """Seconds of the target's passes by rows, for the planner to begin with: what the long
+    measurement found, or measured now."""
+    if config.measured is not None:
+        known = config.measured.target_ms.get(loading.choose_threads(config.threads))
+        if known:
+            return {rows: ms / 1e3 for rows, ms in known.items()}
     return step_times(backend, _TARGET_ROWS)
+
+
+def _draft_times(backend: Backend, config: DraftConfig) -> dict[int, float]:
+    """The same of a draft."""
+    measured = config.target.measured
+    if measured is not None and measured.draft == config.draft:
+        known = measured.draft_ms.get(config.threads)
+        if known:
+            return {rows: ms / 1e3 for rows, ms in known.items()}
+    return step_times(backend, _DRAFT_ROWS)
 
 
 def step_times(
     backend: Backend,
     rows: tuple[int, ...],
     clock: Callable[[], float] = time.perf_counter,
+    repeats: int = 2,
 ) -> dict[int, float]:
-    """Seconds of passes by rows behind a short prefix: the better of two each.
+    """Seconds of passes by rows behind a short prefix: the best of `repeats` each.
 
     Rows that the backend cannot run at once are left out.
     """
@@ -180,7 +196,7 @@ def step_times(
         if count > min(backend.max_rows, cache.capacity - 1):
             continue
         times = []
-        for _ in range(2):
+        for _ in range(repeats):
             started = clock()
             backend.speculate(cache, [0] * count, range(-1, count - 1))
             times.append(max(clock() - started, 1e-9))
@@ -218,4 +234,4 @@ def _load_toy(config: DraftConfig) -> LoadedDraft:
     _require_tokens("toy", options.vocab, target.vocab)
     backend = toy.load(options, lambda phase, fraction: None)
     vocabulary = Vocabulary.build(toy.token_bytes(target.vocab), [toy.EOS], target.vocab)
-    return LoadedDraft("toy", backend, None, vocabulary, step_times(backend, _DRAFT_ROWS))
+    return LoadedDraft("toy", backend, None, vocabulary, _draft_times(backend, config))

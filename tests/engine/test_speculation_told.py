@@ -23,8 +23,8 @@ async def start():
     """Makes loaded engines on the toy model with these settings for speculation."""
     engines = []
 
-    async def make(**speculation):
-        config = WorkerConfig(model="toy:", speculation=SpeculationSettings(**speculation))
+    async def make(model="toy:", **speculation):
+        config = WorkerConfig(model=model, speculation=SpeculationSettings(**speculation))
         engines.append(EngineClient(config))
         await engines[-1].ready()
         return engines[-1]
@@ -51,7 +51,8 @@ async def test_a_loaded_draft_is_told_before_the_first_request(start):
 
 
 async def test_totals_are_the_sum_of_the_requests_by_mode(start):
-    engine = await start(mode="serial", draft="toy:wrong=0.2")
+    # A target that takes its time: a draft as slow as its target is not used.
+    engine = await start(model="toy:step_ms=5", mode="serial", draft="toy:wrong=0.2")
     assert engine.status.speculated == {}
     ends = [(await run(engine))[0] for _ in range(2)]
     used = [end.usage.speculation for end in ends]

@@ -1,6 +1,8 @@
 """Lines about speculation, and where they are shown."""
 
 import json
+import os
+import signal
 import sys
 
 import pytest
@@ -93,3 +95,35 @@ def test_complete_status_and_doctor_tell_it(swiftspec, wait):
     assert wait(counted)["serial"]["rounds"] > told["counts"]["rounds"]
     assert "serial with draft toy" in swiftspec("status").stdout
     assert "serial with draft toy" in swiftspec("doctor").stdout
+
+
+@pytest.mark.skipif(os.name != "posix", reason="drafts in processes of their own need POSIX")
+def test_a_draft_process_and_its_loss_are_in_plain_sight(swiftspec, daemon_with_draft, wait):
+    def draft(**wanted):
+        def look():
+            status = json.loads(swiftspec("status", "--json").stdout)
+            drafts = (status["speculation"] or {"drafts": []})["drafts"]
+            fits = drafts and all(drafts[0][name] == value for name, value in wanted.items())
+            return (drafts[0], status["memory_mb"]) if fits else None
+
+        return wait(look)
+
+    first, memory = draft(state="ready", restarts=0)
+    assert first["own_process"]
+    assert memory["draft"] > 1
+    os.kill(first["pid"], signal.SIGKILL)
+    second, _ = draft(state="ready", restarts=1)
+    assert second["pid"] != first["pid"]
+    assert "draft        toy:: ready, in a process of its own" in swiftspec("status").stdout
+    assert "lost 1 time" in swiftspec("doctor").stdout
+
+
+@pytest.fixture
+def daemon_with_draft(swiftspec):
+    """A running daemon whose draft has a process of its own."""
+    swiftspec.settings |= {"speculation.mode": "async", "speculation.draft": "toy:"}
+    process = swiftspec.start("serve")
+    swiftspec.wait_record()
+    yield process
+    process.kill()
+    process.communicate()

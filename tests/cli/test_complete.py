@@ -157,7 +157,8 @@ def test_the_start_of_a_daemon_and_its_loading_are_said_in_a_pipe_too(files):
     files.settings["model.target"] = "toy:load_ms=1500"
     done = files("complete", "good.py:2:13", "--timings", "--max-tokens", "2")
     assert done.returncode == 0, done.stderr
-    first, *loading, last = done.stderr.splitlines()
+    first, *loading, last, speculation = done.stderr.splitlines()
+    assert speculation.startswith("speculation: ")
     assert first == "starting the daemon…"
     assert loading
     assert len(set(loading)) == len(loading)
@@ -167,13 +168,16 @@ def test_the_start_of_a_daemon_and_its_loading_are_said_in_a_pipe_too(files):
     assert files("stop").returncode == 0
 
 
-def test_timings_on_request_are_a_line_of_their_own(files, daemon):
+def test_timings_on_request_are_lines_of_their_own(files, daemon):
     both = files.start(
         "complete", "good.py:2:11", "--max-tokens", "4", "--timings", stderr=subprocess.STDOUT
     )
     shown = both.communicate(timeout=60)[0].decode()
     assert both.returncode == 0
-    last = shown.splitlines()[-1]
+    *_, last, speculation = shown.splitlines()
+    assert re.fullmatch(
+        r"speculation: ngram(, .* tokens a verification, .* accepted)?", speculation
+    )
     assert re.fullmatch(
         r"(first line \d+ ms · )?\d+ tokens in \d+\.\d s \(\d+/s\) · "
         r"prompt \d+ tokens, \d+ cached",
@@ -240,7 +244,9 @@ def test_on_a_terminal_the_line_comes_first_and_the_time_last(files):
     shown = on_terminal(files, "complete", "a.py")
     assert b"loading" in shown or b"reading" in shown
     assert f"    return {number}\x1b[0m{text}".encode() in shown
-    assert b" cached" in shown.splitlines()[-1]
+    *_, timings, speculation = shown.splitlines()
+    assert b" cached" in timings
+    assert b"speculation: " in speculation
 
 
 def test_no_daemon_and_none_wanted(files):

@@ -2,7 +2,7 @@
 
 Knows nothing of what is measured. The JSON form is the same for all benchmarks:
 `{"machine", "versions", "command", "rows": [{"name", "value", "unit", "baseline", "ratio", "n",
-"p90"}]}`, where a key that makes no sense for a row is absent.
+"p90", "interval"}]}`, where a key that makes no sense for a row is absent.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class Row(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Number of samples."""
     p90: float | None = None
     """90th percentile of the samples."""
+    interval: list[float] | None = None
+    """Ends of the value's 95 % confidence interval, where it has one."""
 
 
 class Report(msgspec.Struct, kw_only=True, frozen=True):
@@ -135,7 +137,7 @@ def table(report: Report) -> Table:
     """The rows for a terminal; columns that no row fills are left out."""
     optional = [
         name
-        for name in ("p90", "baseline", "ratio", "n")
+        for name in ("interval", "p90", "baseline", "ratio", "n")
         if any(getattr(row, name) is not None for row in report.rows)
     ]
     made = Table(title=report.command, caption=_caption(report), caption_justify="left")
@@ -169,10 +171,12 @@ def _caption(report: Report) -> str:
     )
 
 
-def _number(value: float | None) -> str:
+def _number(value: float | list[float] | None) -> str:
     """Three significant digits, whole numbers as they are, nothing for None."""
     if value is None:
         return ""
+    if isinstance(value, list):
+        return " - ".join(_number(end) for end in value)
     if isinstance(value, int) or abs(value) >= 1000:
         return f"{value:.0f}"
     return f"{value:.3g}"

@@ -53,6 +53,59 @@ def basics(json_file: JsonFile = None, out: PlotFolder = None, quick: Quick = Fa
 
 
 @app.command()
+def decode(
+    json_file: JsonFile = None,
+    out: PlotFolder = None,
+    prompts: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Prompts of each kind; 48 are there.")
+    ] = 48,
+    pairs: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Times that each prompt is compared.")
+    ] = 1,
+    kinds: Annotated[
+        str, typer.Option(metavar="KIND,...", help="Of code, edit and prose.")
+    ] = "code,edit,prose",
+    target: Annotated[
+        str, typer.Option(metavar="MODEL", help="As the setting model.target.")
+    ] = "default",
+    draft: Annotated[
+        str, typer.Option(metavar="MODEL", help="As the setting speculation.draft.")
+    ] = "default",
+    threads: Annotated[
+        int, typer.Option(min=0, metavar="N", help="0: the fastest for plain decoding.")
+    ] = 0,
+    quick: Quick = False,
+) -> None:
+    """Speculation against plain decoding: n-gram, chain, serial tree and asynchronous tree.
+
+    Every text must be the same with all of them. Nothing else should run meanwhile.
+    """
+    from swiftspec_daemon.bench import decode as bench
+    from swiftspec_daemon.bench import decode_figures, decode_prompts
+    from swiftspec_daemon.errors import UsageError
+
+    asked = tuple(dict.fromkeys(kind.strip() for kind in kinds.split(",")))
+    if not set(asked) <= set(decode_prompts.KINDS):
+        raise UsageError(
+            f"{kinds} are no kinds of prompts.",
+            "Name some of code, edit and prose, with commas between them.",
+        )
+    options = bench.Options(
+        target=target,
+        draft=draft,
+        kinds=asked,
+        prompts=min(prompts, 2) if quick else prompts,
+        pairs=1 if quick else pairs,
+        new_tokens=16 if quick else decode_prompts.NEW_TOKENS,
+        threads=threads,
+    )
+    with _progress() as show:
+        measured = bench.measure(options, show)
+    figures = decode_figures.figures(measured)
+    _present(figures, json_file, out, lambda folder: decode_figures.plot(measured, folder))
+
+
+@app.command()
 def simulate(json_file: JsonFile = None, out: PlotFolder = None, quick: Quick = False) -> None:
     """Reproduce the SwiftSpec paper's parallel tree on a virtual clock, from its inputs.
 

@@ -57,6 +57,11 @@ ALLOWED: dict[str, set[str]] = {
     "bench": COMMON
     | ENGINE_FACE
     | {"client", "completion", "documents", "models", "protocol", "server"},
+    "bench.decode": COMMON | {"bench", "engine", "models"},
+    "bench.decode_engines": COMMON | {"bench", "engine", "speculation"},
+    "bench.decode_worst": COMMON | {"bench", "engine", "speculation"},
+    "bench.decode_trace": {"bench", "engine"},
+    "bench.decode_figures": {"bench"},
     "bench.simulate": COMMON | {"bench", "speculation"},
     "bench.simulate_plots": {"bench"},
     "__main__": COMMON | {"cli", "lsp"},

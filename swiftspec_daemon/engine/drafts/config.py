@@ -26,3 +26,6 @@ class DraftConfig(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fiel
     """Depth of the tree at most."""
     nodes: Annotated[int, Meta(ge=1, le=1024)] = 192
     """Nodes of the tree at most."""
+    trace: str = ""
+    """A file that gets a line for each step: start and end by the system's monotonic clock, in
+    nanoseconds. For benchmarks."""

@@ -63,11 +63,11 @@ def supply(config: WorkerConfig, progress: Progress) -> DraftSupply:
 
     def local() -> list[OpenDraft]:
         threads = loading.choose_threads(config.threads)
-        configs = [_draft_config(config, name, threads) for name in asked]
+        configs = [draft_config(config, name, threads) for name in asked]
         return [open_local(one, progress) for one in configs]
 
     def process() -> DraftProcess:
-        return DraftProcess(_draft_config(config, asked[0], config.speculation.draft_threads))
+        return DraftProcess(draft_config(config, asked[0], config.speculation.draft_threads))
 
     return DraftSupply(local, process if DraftProcess.available else None)
 
@@ -204,7 +204,8 @@ def step_times(
     return found
 
 
-def _draft_config(config: WorkerConfig, name: str, threads: int) -> DraftConfig:
+def draft_config(config: WorkerConfig, name: str, threads: int) -> DraftConfig:
+    """What a draft of this target is told."""
     asked = config.speculation
     return DraftConfig(
         draft=name,

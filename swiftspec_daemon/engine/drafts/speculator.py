@@ -144,13 +144,17 @@ class Speculator:
         mode = self._mode(request.speculation)
         if mode == "off":
             return mode, None
+        sources, planner = self.sources(mode, request), self._planner(mode)
+        return mode, DraftSession(sources, planner, self.calibration, self._clock)
+
+    def sources(self, mode: Speculation, request: Generate) -> Sources:
+        """What proposes tokens in this mode; its draft models are loaded if it has some."""
         sources = Sources(lookup=self._lookup(request))
-        planner = self._planner(mode)
         if mode == "serial":
             sources.local = self._local_drafts(request)
         if mode == "async" and (pair := self._remote_pair()) is not None:
             sources.remote = RemoteRequest(pair, next(self._numbers), request, self._clock)
-        return mode, DraftSession(sources, planner, self.calibration, self._clock)
+        return sources
 
     def explain(self) -> dict[str, object]:
         """For people: what each planner chose and why."""

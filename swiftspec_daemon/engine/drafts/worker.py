@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from pathlib import Path
+from typing import TextIO
 
 import msgspec
 
@@ -104,14 +106,17 @@ def _serve(config: DraftConfig, channel: FrameChannel) -> None:
 
     loop = DraftLoop[DecodeState](open_drafter, states.advance)
     _send(channel, loading.ready(draft, config.target.kv_slots))
-    _Server(loop, channel).run()
+    _Server(loop, channel, _open_trace(config)).run()
 
 
 class _Server:
     """Alternates between messages and forward passes."""
 
-    def __init__(self, loop: DraftLoop[DecodeState], channel: FrameChannel) -> None:
+    def __init__(
+        self, loop: DraftLoop[DecodeState], channel: FrameChannel, trace: TextIO | None
+    ) -> None:
         self._loop = loop
+        self._trace = trace
         self._channel = channel
         self._clock = _Clock()
         self._last_sent = time.monotonic()
@@ -142,12 +147,15 @@ class _Server:
             self._send(DraftAlive())
 
     def _step(self) -> None:
+        started = time.monotonic_ns()
         try:
             answer = self._loop.step()
         except SwiftSpecError as error:
             self._give_up(error)
             return
         self._clock.lap(idle=False)
+        if self._trace is not None:
+            self._trace.write(f"{started} {time.monotonic_ns()}\n")
         if answer is not None:
             busy_ms, idle_ms = self._clock.read()
             self._send(msgspec.structs.replace(answer, busy_ms=busy_ms, idle_ms=idle_ms))
@@ -162,6 +170,11 @@ class _Server:
     def _send(self, message: ToTarget) -> None:
         self._last_sent = time.monotonic()
         _send(self._channel, message)
+
+
+def _open_trace(config: DraftConfig) -> TextIO | None:
+    """The file of step times that was asked for, a line at a time."""
+    return Path(config.trace).open("w", encoding="ascii", buffering=1) if config.trace else None
 
 
 def _send(channel: FrameChannel, message: ToTarget) -> None:

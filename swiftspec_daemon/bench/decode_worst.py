@@ -163,6 +163,7 @@ def worst_supply(config: WorkerConfig, record: Record, progress: Progress) -> Dr
                 max_nodes=draft.nodes,
             )
 
-        return [OpenDraft("synthetic", DraftPool(new_model, new_drafter, 1), loaded.step_s)]
+        pool = DraftPool(new_model, new_drafter, 1)
+        return [OpenDraft("synthetic", pool, loaded.step_s, backend.context)]
 
     return DraftSupply(local)

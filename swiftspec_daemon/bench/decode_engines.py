@@ -81,7 +81,7 @@ class Target:
         self.vocabulary = Vocabulary.build(
             self.model.token_bytes, self.model.eos_ids, backend.vocab
         )
-        self.times = drafts.target_times(backend)
+        self.times = drafts.target_times(backend, self.config)
 
 
 class Contestant:

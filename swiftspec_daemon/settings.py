@@ -74,7 +74,9 @@ class SpeculationSettings(msgspec.Struct, kw_only=True, frozen=True, forbid_unkn
     """How deep a tree may grow."""
     acceptance: Literal["keyed", "multi-step"] = "keyed"
     """"keyed": the same text as without speculation, for any seed; "multi-step": SpecInfer's rule,
-    the same distribution only, for sampled text with a draft model in "serial"."""
+    the same distribution only. It takes effect where a temperature is above 0, in "serial" (or
+    "auto") with exactly one draft model, whose samples are then all verified, whether that pays or
+    not; elsewhere "keyed" holds."""
 
 
 class CompletionSettings(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True):

@@ -190,3 +190,22 @@ def test_seeds_that_no_engine_can_be_sent_are_refused(tmp_path, monkeypatch, see
     monkeypatch.setenv("SWIFTSPEC_HOME", str(tmp_path))
     with pytest.raises(SettingsError, match=r"completion\.seed"):
         settings.load(environment={"SWIFTSPEC_COMPLETION__SEED": seed})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "limits"),
+    [
+        ("max_rows", 1, "2 to 64"),
+        ("max_rows", 65, "2 to 64"),
+        ("width", 0, "1 to 64"),
+        ("branching", 65, "1 to 64"),
+        ("depth", 0, "1 to 64"),
+        ("draft_threads", 0, "1 to 256"),
+    ],
+)
+def test_sizes_of_a_tree_have_limits(name, value, limits):
+    with pytest.raises(SettingsError) as caught:
+        settings.load({f"speculation.{name}": value}, environment={})
+    said = f"cannot be the number {value}; it must be a whole number from {limits}."
+    assert caught.value.message.startswith(f"speculation.{name} ")
+    assert said in caught.value.message

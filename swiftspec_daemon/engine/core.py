@@ -11,8 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from swiftspec_daemon.engine.backend import Backend, KVCache
-from swiftspec_daemon.engine.drafts.session import DraftSession
-from swiftspec_daemon.engine.drafts.speculator import Speculator
+from swiftspec_daemon.engine.drafts.speculator import Session, Speculator
 from swiftspec_daemon.engine.generation import Generation, Vocabulary
 from swiftspec_daemon.engine.messages import (
     Cancel,
@@ -46,7 +45,7 @@ class _Job:
     last: float
     """When its last step ended; at first, when it arrived."""
     slot: Slot | None = None
-    drafts: DraftSession | None = None
+    drafts: Session | None = None
     """Begun, while it has its slot."""
     speculation: Speculation = "off"
     memorable: bool = True

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from swiftspec_daemon.engine.backend import Backend, KVCache
 from swiftspec_daemon.engine.messages import FinishReason, Generate
@@ -18,6 +18,7 @@ from swiftspec_daemon.engine.round import verify
 from swiftspec_daemon.errors import ContextTooLong, UsageError
 from swiftspec_daemon.speculation.constraint import TokenTable
 from swiftspec_daemon.speculation.decoding import DecodeRules, DecodeState
+from swiftspec_daemon.speculation.multi_step import SampledTree
 from swiftspec_daemon.speculation.sampling import LogProbs, SamplingParameters
 from swiftspec_daemon.speculation.tree import TokenTree
 from swiftspec_daemon.speculation.verification import Walk, walk
@@ -75,18 +76,18 @@ class DraftSession(Protocol):
     def prefilled(self) -> None:
         """A block of the prompt was run, without a decision."""
 
-    def propose(self, pending: int, most: int) -> TokenTree:
+    def propose(self, pending: int, most: int) -> TokenTree | SampledTree:
         """What to verify behind the last decided token, the root, of at most `most` nodes."""
 
     def verified(
         self,
-        proposed: TokenTree | None,
+        proposed: Any,
         decided: Sequence[int],
         accepted: int,
         state: DecodeState | None,
     ) -> object:
-        """What was decided; `proposed` is None where no proposal was asked for, and `state` where
-        the text ends."""
+        """What was decided; `proposed` is what `propose` gave, None where it was not asked, and
+        `state` is None where the text ends."""
 
 
 class Generation:
@@ -157,7 +158,7 @@ class Generation:
         pending = self.tokens[len(held) :]
         room = min(backend.max_rows, cache.capacity - len(held)) - len(pending)
         tree = drafts.propose(len(pending), 1 + max(0, room))
-        if len(tree) == 1:
+        if len(tree) == 1 and isinstance(tree, TokenTree):
             logits = backend.append(cache, pending, logits=True)
             assert logits is not None  # as asked for
             held += pending
@@ -167,9 +168,7 @@ class Generation:
         held += [tree.tokens[node] for node in walked.path[1:]]
         return self._take(walked, drafts, tree)
 
-    def _take(
-        self, walked: Walk, drafts: DraftSession | None, proposed: TokenTree | None
-    ) -> list[int]:
+    def _take(self, walked: Walk, drafts: DraftSession | None, proposed: object) -> list[int]:
         """Make what was decided part of the text."""
         self.finished = walked.finish
         self.tokens += walked.tokens

@@ -92,6 +92,9 @@ class SampledTree:
         self.probabilities: list[Probabilities | None] = [None]
         self.streams = streams
 
+    def __len__(self) -> int:
+        return len(self.tokens)
+
     def expand(self, node: int, logits: Row, count: int, ids: Ids | None = None) -> list[int]:
         """Draw `count` children of a leaf; the new nodes, ascending.
 
@@ -128,12 +131,17 @@ Forward = Callable[[SampledTree, Sequence[int]], Sequence[Row]]
 
 
 def sample_tree(
-    root: int, state: DecodeState, streams: Streams, configuration: Sequence[int], draft: Forward
+    root: int,
+    state: DecodeState,
+    streams: Streams,
+    configuration: Sequence[int],
+    draft: Forward,
+    ids: Ids | None = None,
 ) -> SampledTree:
     """Expand level by level: configuration[i] samples at each node of depth i.
 
     SpecInfer's expansion configuration <k1, ..., km> (section 3), with samples in place of the
-    top k. Raises EngineError.
+    top k; `ids` as in `SampledTree.expand`. Raises EngineError.
     """
     tree = SampledTree(root, state, streams)
     level = [0]
@@ -142,7 +150,7 @@ def sample_tree(
             break
         following: list[int] = []
         for node, logits in zip(level, draft(tree, level), strict=True):
-            following += tree.expand(node, logits, count)
+            following += tree.expand(node, logits, count, ids)
         level = following
     return tree
 

@@ -21,6 +21,7 @@ from swiftspec_daemon.engine.drafts.config import DraftConfig
 from swiftspec_daemon.engine.drafts.model import BackendDraft
 from swiftspec_daemon.engine.drafts.pool import DraftPool
 from swiftspec_daemon.engine.drafts.process import DraftProcess
+from swiftspec_daemon.engine.drafts.sampled import SampledDraft
 from swiftspec_daemon.engine.drafts.speculator import DraftSupply, OpenDraft
 from swiftspec_daemon.engine.generation import Vocabulary
 from swiftspec_daemon.errors import ModelError
@@ -81,6 +82,7 @@ def open_local(config: DraftConfig, progress: Progress) -> OpenDraft:
         new_pool(loaded, config),
         loaded.step_s,
         backend.context,
+        sampled=lambda: SampledDraft(backend, loaded.ids),
         kernels=backend.kernels,
         weight_bytes=backend.weight_bytes,
         kv_bytes=backend.kv_bytes(backend.context) * config.target.kv_slots,

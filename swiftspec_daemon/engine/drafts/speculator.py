@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from swiftspec_daemon.engine.drafts.pool import DraftPool
 from swiftspec_daemon.engine.drafts.process import DraftProcess
 from swiftspec_daemon.engine.drafts.remote import RemotePair, RemoteRequest, too_long
+from swiftspec_daemon.engine.drafts.sampled import MultiStepSession, SampledDraft
 from swiftspec_daemon.engine.drafts.session import (
     NGRAM,
     PAST,
@@ -52,10 +53,15 @@ class OpenDraft:
     """Seconds of a forward pass, by rows."""
     context: int
     """Positions that it has room for."""
+    sampled: Callable[[], SampledDraft] | None = None
+    """The same model for multi-step sampling, with a KV cache of its own."""
     kernels: str = ""
     weight_bytes: int = 0
     kv_bytes: int = 0
     """Of all its KV caches, once they are filled."""
+
+
+Session = DraftSession | MultiStepSession
 
 
 @dataclass(slots=True)
@@ -105,6 +111,7 @@ class Speculator:
         self._planners: dict[Speculation, Planner] = {}
         self._loaded = _Loaded()
         self._pair: RemotePair | None = None
+        self._sampled: SampledDraft | None = None
         self._lookups: dict[str, SuffixSource] = {}
         self._numbers = itertools.count(1)
 
@@ -139,11 +146,13 @@ class Speculator:
         if mode == "async":
             self._remote_pair()
 
-    def session(self, request: Generate) -> tuple[Speculation, DraftSession | None]:
+    def session(self, request: Generate) -> tuple[Speculation, Session | None]:
         """How this request is decoded, and its drafts; None for plain decoding."""
         mode = self._mode(request.speculation)
         if mode == "off":
             return mode, None
+        if mode == "serial" and (sampled := self._multi_step(request)) is not None:
+            return mode, MultiStepSession(sampled, request.seed, self._clock)
         sources, planner = self.sources(mode, request), self._planner(mode)
         return mode, DraftSession(sources, planner, self.calibration, self._clock)
 
@@ -221,6 +230,17 @@ class Speculator:
         while len(self._lookups) > _LOOKUPS:
             del self._lookups[next(iter(self._lookups))]
         return found
+
+    def _multi_step(self, request: Generate) -> SampledDraft | None:
+        """The draft of a request that multi-step sampling decides: it has conditions."""
+        drafts = self._loaded.drafts
+        if self._settings.acceptance != "multi-step" or len(drafts) != 1:
+            return None
+        if request.temperature <= 0 or drafts[0].sampled is None:
+            return None
+        if self._sampled is None:
+            self._sampled = drafts[0].sampled()
+        return self._sampled
 
     def _local_drafts(self, request: Generate) -> list[LocalDraft]:
         """The drafts in this process, each under its own number; those whose context is too short

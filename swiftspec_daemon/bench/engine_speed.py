@@ -17,9 +17,10 @@ PREFILL_TOKENS = 512
 
 
 async def decode_tok_s(engine: Engine, prompt: Sequence[int], new_tokens: int) -> float:
-    """Tokens per second after the first one, greedy. Raises EngineError if the model ends early.
+    """Tokens per second after the first one, greedy and without speculation.
 
-    The first token carries the prefill and is left out; so is its time.
+    The first token carries the prefill and is left out; so is its time. Raises EngineError if the
+    model ends early.
     """
     request = Generate(
         id=0,
@@ -27,6 +28,7 @@ async def decode_tok_s(engine: Engine, prompt: Sequence[int], new_tokens: int) -
         max_tokens=new_tokens,
         priority=Priority.INVOKED,
         sequence="bench decode",
+        speculation="off",
     )
     arrivals: list[tuple[float, int]] = []
     async for event in engine.generate(request):
@@ -51,6 +53,7 @@ async def prefill_tok_s(engine: Engine, prompt: Sequence[int], sequence: str) ->
         max_tokens=0,
         priority=Priority.INVOKED,
         sequence=sequence,
+        speculation="off",
     )
     started = time.perf_counter()
     async for event in engine.generate(request):

@@ -38,8 +38,9 @@ def finished(cached: int = 0) -> Timed:
 async def test_decode_leaves_the_first_token_and_its_time_out(monkeypatch: pytest.MonkeyPatch):
     events: list[Timed] = [(5.0, Tokens(id=1, ids=[7]))]
     events += [(0.5, Tokens(id=1, ids=[8])), (0.5, Tokens(id=1, ids=[9, 10])), finished()]
-    rate = await engine_speed.decode_tok_s(TimedEngine(events, monkeypatch), [1, 2], 4)
-    assert rate == 3.0
+    engine = TimedEngine(events, monkeypatch)
+    assert await engine_speed.decode_tok_s(engine, [1, 2], 4) == 3.0
+    assert engine.requests[0].speculation == "off"  # it is the figure of plain decoding
 
 
 async def test_decode_of_a_text_that_ends_early_is_an_error():
@@ -51,7 +52,8 @@ async def test_decode_of_a_text_that_ends_early_is_an_error():
 async def test_prefill_counts_the_prompt_and_asks_for_no_tokens(monkeypatch: pytest.MonkeyPatch):
     engine = TimedEngine([finished()], monkeypatch)
     assert await engine_speed.prefill_tok_s(engine, range(450), "a") == 50.0
-    assert (len(engine.requests[0].prompt), engine.requests[0].max_tokens) == (450, 0)
+    request = engine.requests[0]
+    assert (len(request.prompt), request.max_tokens, request.speculation) == (450, 0, "off")
 
 
 async def test_prefill_of_a_cached_prompt_is_an_error(monkeypatch: pytest.MonkeyPatch):

@@ -2,7 +2,6 @@
 
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -15,7 +14,9 @@ from swiftspec_daemon.cli import app
 from swiftspec_daemon.cli.complete import describe
 from swiftspec_daemon.protocol.messages import Timings
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="the daemons of these tests are ended by signals of POSIX"
+)
 
 FILES = {
     "good.py": b"def f(x):\n    return x\n",
@@ -214,6 +215,8 @@ def test_the_usual_line_of_timings_has_80_columns_at_most():
 
 def on_terminal(files, *arguments) -> bytes:
     """What a terminal shows of a command's standard output and error."""
+    import pty  # not on Windows, where this module is skipped
+
     leader, follower = pty.openpty()
     client = files.start(*arguments, stdout=follower, stderr=follower)
     os.close(follower)

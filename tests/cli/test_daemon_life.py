@@ -14,7 +14,9 @@ import pytest
 from swiftspec_daemon import __version__
 from swiftspec_daemon.protocol.record import write_record
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="the daemons of these tests are ended by signals of POSIX"
+)
 
 
 def alive(pid: int) -> bool:
@@ -76,9 +78,9 @@ def test_stop_ends_daemon_and_worker(swiftspec, daemon, wait):
     wait(lambda: not any(alive(pid) for pid in workers))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_ends_it_in_order(swiftspec, daemon, number):
-    daemon.send_signal(number)
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
+def test_a_signal_ends_it_in_order(swiftspec, daemon, name):
+    daemon.send_signal(signal.Signals[name])
     assert daemon.wait(20) == 0
     assert swiftspec.record is None
 

@@ -75,7 +75,9 @@ def test_the_rows_without_a_draft():
     }
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="the daemons of these tests are ended by signals of POSIX"
+)
 def test_complete_status_and_doctor_tell_it(swiftspec, wait):
     swiftspec.settings |= {"speculation.mode": "serial", "speculation.draft": "toy:wrong=0.1"}
     (swiftspec.folder / "a.py").write_text("one two one two one two one ")

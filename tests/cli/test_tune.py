@@ -40,7 +40,9 @@ def test_the_tables():
     ]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+@pytest.mark.skipif(
+    sys.platform == "win32", reason="the daemons of these tests are ended by signals of POSIX"
+)
 def test_a_draft_that_pays_is_found_told_and_used(swiftspec, wait):
     """It costs a hundredth of its target and is never wrong."""
     swiftspec.settings |= {

@@ -10,14 +10,15 @@ import time
 import pytest
 
 from swiftspec_daemon.engine import toy
-from swiftspec_daemon.engine.drafts.process import DraftProcess
 from swiftspec_daemon.engine.messages import Generate
 
 from .drafts_world import LIMIT_S, World
 from .naive import run
 
 TARGET = "toy:step_ms=4,context=200"
-asynchronous = pytest.mark.skipif(not DraftProcess.available, reason="POSIX only")
+asynchronous = pytest.mark.skipif(
+    os.name != "posix", reason="drafts in processes of their own need POSIX"
+)
 
 
 @pytest.fixture

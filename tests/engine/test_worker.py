@@ -158,7 +158,7 @@ def test_cancel_is_heard_between_two_steps(worker):
     assert finished.usage.new_tokens < 200
 
 
-@pytest.mark.skipif(os.name != "posix", reason="signals")
+@pytest.mark.skipif(os.name != "posix", reason="SIGINT is sent, a signal of POSIX")
 def test_ctrl_c_is_the_daemons_business(worker):
     process = worker("toy:step_ms=5")
     process.until(Ready)

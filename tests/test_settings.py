@@ -123,6 +123,16 @@ NUMBERS = [
 ]
 
 
+SMALLEST = {
+    "model.context": "64",
+    "speculation.max_rows": "2",
+    "completion.prompt_tokens": "16",
+    "server.max_message_bytes": "65536",
+    "log.max_bytes": "10000",
+}
+"""Where 1 is too small."""
+
+
 def test_there_are_settings_that_are_numbers():
     assert {"server.port", "completion.temperature"} < set(NUMBERS)
 
@@ -135,8 +145,7 @@ def test_a_number_in_quotes_is_no_number_in_the_file_and_one_elsewhere(tmp_path,
     # also where another source has the last word
     overridden = {f"SWIFTSPEC_{section}__{key}".upper(): "1"}
     assert refused(tmp_path, text=f"[{section}]\n{key} = '1'", environment=overridden)
-    value = "64" if name == "model.context" else "10000" if name == "log.max_bytes" else "1"
-    value = {"completion.prompt_tokens": "16", "server.max_message_bytes": "65536"}.get(name, value)
+    value = SMALLEST.get(name, "1")
     for source in (
         {"environment": {f"SWIFTSPEC_{section}__{key}".upper(): value}},
         {"flags": {name: value}, "environment": {}},

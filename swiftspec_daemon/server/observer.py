@@ -26,4 +26,4 @@ class Observer:
         """Another program has told the daemon to end, as `swiftspec stop` does."""
 
     def ended(self) -> None:
-        """The daemon has ended, also when it failed."""
+        """The daemon has ended, also when it failed. Nothing is told after this."""

@@ -16,6 +16,7 @@ from swiftspec_daemon.completion.service import CompletionService
 from swiftspec_daemon.completion.tokenizer import Tokenizer
 from swiftspec_daemon.engine.client import EngineClient
 from swiftspec_daemon.engine.config import WorkerConfig
+from swiftspec_daemon.engine.interface import EngineStatus
 from swiftspec_daemon.models import default
 from swiftspec_daemon.protocol.record import Endpoint
 from swiftspec_daemon.server.app import create_app
@@ -57,6 +58,7 @@ class _Daemon:
     def __init__(self, settings: Settings, observer: Observer) -> None:
         self._target = settings.model.target
         self._observer = observer
+        self._over = False
         self._token = load_or_create_token()
         self._engine = FetchingEngine(
             EngineClient(
@@ -65,7 +67,7 @@ class _Daemon:
             ),
             functools.partial(fetch_model, self._target),
         )
-        self._engine.on_status(observer.engine_changed)
+        self._engine.on_status(self._engine_changed)
         self._service = CompletionService(self._engine, self._load_tokenizer, settings)
         self._web = WebServer(
             create_app(self._service, self._engine, settings, self._token, self._stop),
@@ -77,6 +79,10 @@ class _Daemon:
         """In a thread: a completion may be asked for while the files are still on their way."""
         self._engine.wait_files()
         return load_tokenizer(self._target)
+
+    def _engine_changed(self, status: EngineStatus) -> None:
+        if not self._over:
+            self._observer.engine_changed(status)
 
     def _stop(self, when_idle: bool) -> None:
         self._observer.told_to_end()
@@ -97,6 +103,7 @@ class _Daemon:
             await serving
         finally:
             one.withdraw()
+            self._over = True
             self._observer.ended()
             if not self._web.force_exit:
                 await self._engine.stop()

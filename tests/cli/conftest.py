@@ -1,6 +1,7 @@
 """The command line in subprocesses, each test with a home of its own and no daemon left behind."""
 
 import contextlib
+import http.client
 import os
 import signal
 import subprocess
@@ -92,6 +93,14 @@ def wait_for(condition):
     raise AssertionError("it did not happen in time")
 
 
+def is_ready(record: DaemonRecord) -> bool:
+    """Whether the daemon's model is loaded."""
+    connection = http.client.HTTPConnection(record.host, record.port, timeout=LIMIT_S)
+    with contextlib.closing(connection):
+        connection.request("GET", "/ready")
+        return connection.getresponse().status == 200
+
+
 @pytest.fixture
 def swiftspec(tmp_path):
     """The command line with the toy model, on a free port."""
@@ -111,9 +120,10 @@ def swiftspec(tmp_path):
 
 @pytest.fixture
 def daemon(swiftspec):
-    """A running daemon with the toy model: the process."""
+    """A running daemon with the toy model, which is loaded: the process."""
     process = swiftspec.start("serve")
-    swiftspec.wait_record()
+    record = swiftspec.wait_record()
+    wait_for(lambda: is_ready(record))
     yield process
     process.kill()
     process.communicate()

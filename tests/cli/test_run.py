@@ -193,8 +193,10 @@ def test_it_goes_on_serving_and_a_second_run_uses_it(swiftspec, wait):
     assert b"stopped by" not in said
 
 
+@pytest.mark.parametrize("target", ["toy:", "toy:load_ms=2000"])
 @pytest.mark.parametrize("command", ["run", "serve"])
-def test_it_says_so_when_another_command_stops_it(swiftspec, command):
+def test_it_says_so_last_when_another_command_stops_it(swiftspec, command, target):
+    swiftspec.settings["model.target"] = target  # the slow one is stopped while it loads
     running = swiftspec.start(command)
     while b"serving on" not in (line := running.stderr.readline()):
         assert line

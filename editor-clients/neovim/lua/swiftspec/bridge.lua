@@ -16,6 +16,7 @@ M.on_delta = function() end
 
 local RESTART_MS = 5000
 local last_start = -RESTART_MS
+local client_id = nil -- of the server that was started last
 local said_missing = false
 
 --- States in which the daemon takes requests; it answers them once its model is loaded.
@@ -49,6 +50,13 @@ local function call(client, name, ...)
   return client[name](...)
 end
 
+--- The server that was started last, also while it is still being initialized (get_clients() leaves
+--- such a one out); nil if it has ended.
+local function started()
+  local client = client_id and vim.lsp.get_client_by_id(client_id)
+  return client and not call(client, "is_stopped") and client or nil
+end
+
 --- The running server that this buffer is attached to, if it is ready.
 --- @param bufnr integer
 function M.client(bufnr)
@@ -67,10 +75,10 @@ end
 --- Attach a buffer to the server; the first one starts it.
 --- @param bufnr integer
 function M.attach(bufnr)
-  if #vim.lsp.get_clients({ name = "swiftspec", bufnr = bufnr }) > 0 then
+  local running = started()
+  if running and running.attached_buffers[bufnr] then
     return
   end
-  local running = #vim.lsp.get_clients({ name = "swiftspec" }) > 0
   local now = vim.uv.now()
   if not running and now - last_start < RESTART_MS then
     return -- it ended at once; do not start it at every key
@@ -86,7 +94,7 @@ function M.attach(bufnr)
   if not running then
     last_start = now
   end
-  vim.lsp.start({
+  client_id = vim.lsp.start({
     name = "swiftspec",
     cmd = config.options.cmd,
     handlers = handlers,
@@ -142,7 +150,8 @@ end
 
 --- End the server; it starts again at the next attach.
 function M.stop()
-  for _, client in ipairs(vim.lsp.get_clients({ name = "swiftspec" })) do
+  local client = started()
+  if client then
     call(client, "stop")
   end
   last_start = -RESTART_MS

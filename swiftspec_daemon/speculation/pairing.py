@@ -191,7 +191,7 @@ class TargetLink:
         self.stale = 0
         """Trees that came for a round that was over."""
         self.unanswered = 0
-        """Messages since the last tree that wanted one."""
+        """Messages of this request since the last tree that wanted one."""
         self._incarnation = 0
         self._round = 0
         self._epoch: Epoch | None = None
@@ -235,6 +235,7 @@ class TargetLink:
     def end(self) -> End | None:
         """The request ends here; None if there was none."""
         epoch, self._epoch, self._tree = self._epoch, None, None
+        self.unanswered = 0  # what was not waited for to the end says nothing about the next
         return None if epoch is None else End(epoch)
 
     def receive(self, tree: Tree) -> bool:

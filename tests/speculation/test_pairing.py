@@ -181,6 +181,20 @@ def test_tokens_of_a_request_that_is_not_worked_on_are_ignored() -> None:
     assert len(drafters) == 1
 
 
+def test_rounds_that_wait_for_an_answer_are_counted_within_a_request() -> None:
+    loop, _ = make_loop()
+    link = TargetLink()
+    loop.receive(link.begin(1, "a", [3], 1, b"", PLAN))
+    link.verified([9], PLAN)
+    assert link.unanswered == 2
+    link.end()  # before the draft had a chance to answer: it is not the worse for it
+    loop.receive(link.begin(2, "a", [3], 1, b"", PLAN))
+    assert link.unanswered == 1
+    (answer,) = run(loop)
+    assert link.receive(answer)
+    assert link.unanswered == 0
+
+
 def test_an_ended_request_is_not_worked_on() -> None:
     loop, drafters = make_loop()
     link = TargetLink()

@@ -7,6 +7,7 @@ and again; SWIFTSPEC_TEST_CACHE names another folder for it.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +23,10 @@ import pytest
 
 from swiftspec_daemon import paths
 from swiftspec_daemon.models import catalog, default
+
+# A background job of a shell ignores Ctrl-C, and so would all that tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A machine that does something else meanwhile fails no test.
 hypothesis.settings.register_profile("patient", deadline=None)

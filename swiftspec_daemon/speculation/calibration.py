@@ -22,6 +22,8 @@ _DEPTH_CLASS = (0, 0, 1, 2, 2, 3, 3, 3, 3, 4)
 """By depth: 1; 2; 3 and 4; 5 to 8; deeper."""
 _DEEP = 4
 _DEPTHS = _DEEP + 1
+DEEPEST = len(_DEPTH_CLASS) - 1
+"""Depths from here on are told apart no more."""
 RANKS = 4
 """Siblings that `ahead` tells apart."""
 _MEMORY = 200.0
@@ -49,10 +51,22 @@ class Proposal(NamedTuple):
     """A bucket for each node; None: by stated probability."""
 
 
+class _Level(NamedTuple):
+    """The children of a node on the path that was decided."""
+
+    depth: int
+    children: list[int]
+    """Best first, and"""
+    buckets: list[int]
+    """their confidences."""
+    mass: float
+    """The probability that one of them is right."""
+
+
 class _Source:
     """The numbers of one source."""
 
-    __slots__ = ("ahead", "ahead_cache", "buckets", "cache", "cells", "form")
+    __slots__ = ("ahead", "aheads", "buckets", "cache", "cells", "form")
 
     def __init__(self) -> None:
         self.buckets: dict[int, list[float]] = {}  # confidence -> [accepted, seen], faded
@@ -60,12 +74,12 @@ class _Source:
         self.ahead = [[[a * _PRIOR_AHEAD, _PRIOR_AHEAD] for a in _AHEAD] for _ in range(_DEPTHS)]
         self.form = 0.0
         self.cache: dict[int, float] = {}
-        self.ahead_cache: dict[int, list[float]] = {}
+        self.aheads: list[list[float]] = []
 
     def forget_derived(self) -> None:
         """The numbers have changed."""
         self.cache.clear()
-        self.ahead_cache.clear()
+        self.aheads = []
 
 
 class Calibration:
@@ -91,25 +105,17 @@ class Calibration:
             found = mine.cache[key] = self._estimate(mine, confidence, key, exp(stated))
         return found
 
-    def observe(self, source: int, confidence: int, depth: int, accepted: bool) -> None:
-        """A node whose parent was accepted was accepted, or not."""
-        mine = self._source(source)
-        _observe(mine, confidence, depth, accepted)
-        mine.forget_derived()
-
     def ahead(self, source: int, depth: int) -> list[float]:
         """Acceptance at `depth` by rank (best first), of proposals not made yet; for reading."""
+        return self.aheads(source)[min(depth, DEEPEST)]
+
+    def aheads(self, source: int) -> list[list[float]]:
+        """The same by depth, up to `DEEPEST`, with which all below it count; [0] is that of 1."""
         mine = self._source(source)
-        at = _DEPTH_CLASS[depth] if depth < 10 else _DEEP
-        found = mine.ahead_cache.get(at)
-        if found is None:
-            row = mine.ahead[at]
-            frequency = row[0][0] / row[0][1]
-            best = _shifted(frequency, mine.form)
-            rest = (1 - best) / max(_LEAST, 1 - frequency)
-            found = [best, *(rest * right / seen for right, seen in row[1:])]
-            mine.ahead_cache[at] = found
-        return found
+        if not mine.aheads:
+            classes = [_ahead(row, mine.form) for row in mine.ahead]
+            mine.aheads = [classes[at] for at in _DEPTH_CLASS]
+        return mine.aheads
 
     def form(self, source: int) -> float:
         """Recent form in log-odds: above 0 is better than its long-term frequencies."""
@@ -120,37 +126,36 @@ class Calibration:
 
         Call once for each proposal and round, with all tokens of the round.
         """
-        source, tree, confidences = proposal
-        mine = self._source(source)
-        node = ROOT
-        for matched, token in enumerate(decided):
-            children = tree.children(node)
-            if not children:
-                return matched
+        source, tree, _ = proposal
+        levels: list[tuple[_Level, int | None]] = []
+        node, found = ROOT, 0
+        # All are judged by what was known before any of them, as they were when they were chosen.
+        for depth, token in enumerate(decided, start=1):
+            level = self._level(proposal, depth, node)
+            if not level.children:
+                break
             right = tree.child(node, token)
-            depth = matched + 1
-            children.sort(key=tree.log_probs.__getitem__, reverse=True)
-            stated = [tree.log_probs[child] for child in children]
-            if confidences:
-                buckets = [confidences[child] for child in children]
-            else:
-                buckets = [stated_bucket(log_prob) for log_prob in stated]
-            mass = sum(
-                self.estimate(source, bucket, depth, log_prob)
-                for bucket, log_prob in zip(buckets, stated, strict=True)
-            )
-            for bucket, child in zip(buckets, children, strict=True):
-                _observe(mine, bucket, depth, child == right)
-            ranks = mine.ahead[_DEPTH_CLASS[depth] if depth < 10 else _DEEP]
-            for pair, child in zip(ranks, children, strict=False):
-                _count(pair, child == right, _RECENT)
-            form = mine.form + _GAIN * ((right is not None) - min(1.0, mass))
-            mine.form = max(-_FORM_LIMIT, min(_FORM_LIMIT, form))
-            mine.forget_derived()
+            levels.append((level, right))
             if right is None:
-                return matched
-            node = right
-        return len(decided)
+                break
+            node, found = right, depth
+        mine = self._source(source)
+        for level, right in levels:
+            _judge(mine, level, right)
+        mine.forget_derived()
+        return found
+
+    def _level(self, proposal: Proposal, depth: int, node: int) -> _Level:
+        source, tree, confidences = proposal
+        children = tree.children(node)
+        children.sort(key=tree.log_probs.__getitem__, reverse=True)
+        buckets, mass = [], 0.0
+        for child in children:
+            stated = tree.log_probs[child]
+            bucket = confidences[child] if confidences else stated_bucket(stated)
+            buckets.append(bucket)
+            mass += self.estimate(source, bucket, depth, stated)
+        return _Level(depth, children, buckets, mass)
 
     def snapshot(self, sources: Iterable[int] | None = None) -> dict[int, dict[str, object]]:
         """For people: by source its form and its acceptance by position and rank."""
@@ -180,6 +185,18 @@ class Calibration:
         return _shifted(frequency, mine.form)
 
 
+def _judge(mine: _Source, level: _Level, right: int | None) -> None:
+    """The child `right` was the decided token's, or none was."""
+    depth, children, buckets, mass = level
+    for bucket, child in zip(buckets, children, strict=True):
+        _observe(mine, bucket, depth, child == right)
+    ranks = mine.ahead[_DEPTH_CLASS[depth] if depth < 10 else _DEEP]
+    for pair, child in zip(ranks, children, strict=False):
+        _count(pair, child == right, _RECENT)
+    form = mine.form + _GAIN * ((right is not None) - min(1.0, mass))
+    mine.form = max(-_FORM_LIMIT, min(_FORM_LIMIT, form))
+
+
 def stated_bucket(log_prob: float) -> int:
     """The confidence of a model's proposal, by its stated log-probability."""
     return bisect_left(_LOG_STATED, log_prob)
@@ -192,6 +209,14 @@ def _observe(mine: _Source, confidence: int, depth: int, accepted: bool) -> None
         if pair is None:
             pair = table[at] = [0.0, 0.0]
         _count(pair, accepted, _MEMORY)
+
+
+def _ahead(row: Sequence[Sequence[float]], form: float) -> list[float]:
+    """Acceptance by rank, of [accepted, seen] by rank."""
+    frequency = row[0][0] / row[0][1]
+    best = _shifted(frequency, form)
+    rest = (1 - best) / max(_LEAST, 1 - frequency)
+    return [best, *(rest * right / seen for right, seen in row[1:])]
 
 
 def _shifted(p: float, form: float) -> float:
@@ -208,4 +233,4 @@ def _count(pair: list[float], accepted: bool, memory: float) -> None:
     pair[1] = keep * pair[1] + 1
 
 
-__all__ = ["RANKS", "Calibration", "Proposal", "stated_bucket"]
+__all__ = ["DEEPEST", "RANKS", "Calibration", "Proposal", "stated_bucket"]

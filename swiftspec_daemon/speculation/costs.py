@@ -6,10 +6,8 @@ Knows durations that it is told, no clock.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import accumulate, pairwise
-from math import exp, log
-from typing import NamedTuple
 
 from swiftspec_daemon.errors import UsageError
 
@@ -65,12 +63,11 @@ class CostTable:
         """A forward pass took that long. What is not a positive time is ignored."""
         if rows < 1 or not seconds > 0:
             return
-        error = log(seconds / self(rows))
-        error = max(-log(_OUTLIER), min(log(_OUTLIER), error))
-        common = exp(_COMMON * error)
+        ratio = max(1 / _OUTLIER, min(_OUTLIER, seconds / self(rows)))
+        common = ratio**_COMMON
         raw = self._raw = [value * common for value in self._raw]
         for i, share in self._beside(rows):
-            raw[i] *= exp((_OWN - _COMMON) * share * error)
+            raw[i] *= ratio ** ((_OWN - _COMMON) * share)
         self._seconds = list(accumulate(raw, max))
         self._table = []
 
@@ -97,38 +94,4 @@ class CostTable:
         return [(right - 1, 1 - share), (right, share)]
 
 
-class SerialPlan(NamedTuple):
-    """A fixed configuration of serial speculation with a chain."""
-
-    steps: int
-    """Draft steps a round, one token each; 0 is plain decoding."""
-    seconds_per_token: float
-
-
-def sequoia_cost(
-    steps: int, draft_s: float, target_s: float, length: float, overhead_s: float = 0.0
-) -> float:
-    """Seconds for a token of serial speculation: (d * t_draft + t_target(b)) / E[length].
-
-    What Sequoia (arXiv 2402.12374, section 4.3) minimises over the tree's size b and depth d;
-    `length` counts the target's own token.
-    """
-    return (steps * draft_s + target_s + overhead_s) / length
-
-
-def best_chain(
-    target: CostTable, draft_s: float, acceptance: Sequence[float], overhead_s: float = 0.0
-) -> SerialPlan:
-    """The cheapest chain by Sequoia's formula, no longer than `acceptance` by position is."""
-    best = SerialPlan(0, target(1))
-    length = reach = 1.0
-    for steps, accepted in enumerate(acceptance, start=1):
-        reach *= accepted
-        length += reach
-        cost = sequoia_cost(steps, draft_s, target(steps + 1), length, overhead_s)
-        if cost < best.seconds_per_token:
-            best = SerialPlan(steps, cost)
-    return best
-
-
-__all__ = ["CostTable", "SerialPlan", "best_chain", "sequoia_cost"]
+__all__ = ["CostTable"]

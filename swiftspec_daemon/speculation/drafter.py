@@ -119,17 +119,17 @@ class TreeDrafter:
         """Decided tokens, the root among them, that the draft has yet to run."""
         return len(self._missing)
 
-    def expandable(self, node: int) -> bool:
-        """A later step may run `node`: it is a leaf, not too deep, and the text is not known to
-        end with it."""
-        if node == ROOT:
-            return self._begun and bool(self._missing)
-        return (
-            not self._expanded(node)
-            and self.tree.depths[node] < self._deepest
-            and self.tree.scores[node] > -math.inf
-            and self._states.get(node, _UNKNOWN) is not None
-        )
+    def leaves(self) -> list[int]:
+        """Nodes that a later step may run: not run yet, not too deep, and the text is not known to
+        end with them."""
+        if self._missing:
+            return [ROOT] if self._begun else []
+        depths, states, deepest = self.tree.depths, self._states, self._deepest
+        return [
+            node
+            for _, node in self._leaves
+            if depths[node] < deepest and states.get(node, _UNKNOWN) is not None
+        ]
 
     def begin(self, tokens: Sequence[int], state: DraftState) -> None:
         """Draft for another text: `tokens` are all decided ones, `state` that behind them.

@@ -13,11 +13,10 @@ Knows probabilities, durations and counts, which are passed in; no clock, no tex
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from heapq import nlargest
 from typing import NamedTuple
 
 from swiftspec_daemon.speculation.budget import LossBudget
-from swiftspec_daemon.speculation.calibration import Calibration
+from swiftspec_daemon.speculation.calibration import DEEPEST, Calibration
 from swiftspec_daemon.speculation.costs import CostTable
 from swiftspec_daemon.speculation.expansions import Expansions
 from swiftspec_daemon.speculation.merging import MergedTree
@@ -168,7 +167,7 @@ class Planner:
             return 0
         if not self._affords(mine.costs(1) + catch_up_s):
             return 0
-        best = nlargest(_WIDEST, leaves, key=tree.reach.__getitem__)
+        best = sorted(leaves, key=tree.reach.__getitem__, reverse=True)[:_WIDEST]
         width, loss = self._best_width(source, tree, best, catch_up_s)
         if not width and not mine.used and mine.probe(loss):
             width = 1
@@ -314,20 +313,22 @@ class Planner:
         """The width whose next steps gain most over what they cost, 0 if none does; and what one
         step of width 1 is expected to lose, in plain steps."""
         rate, costs = self._rate, self._sources[source].costs
-        probabilities = sorted(tree.reach[1:], reverse=True)
-        size, _ = self._optimum(probabilities)
-        least = probabilities[size - 2] if size > 1 else 1.0
+        size, least = 1, 1.0
+        if len(tree) > 1:
+            probabilities = sorted(tree.reach[1:], reverse=True)
+            size, _ = self._optimum(probabilities)
+            least = probabilities[size - 2] if size > 1 else 1.0
         rounds = max(1.0, self._remaining / self._tokens)
         catch_up = rate * catch_up_s / rounds
-        fresh = [self._fresh(source, tree, leaf) for leaf in leaves]
-        fresh.sort(reverse=True)
-        loss = max(0.0, (costs(1) + catch_up_s) / self.target(1) - sum(fresh[0]))
-        deeper = self._further(source, fresh[0][0], tree.depths[leaves[0]])
+        aheads = self.calibration.aheads(source)
+        ranked = _fresh(aheads, tree, leaves)
+        loss = max(0.0, (costs(1) + catch_up_s) / self.target(1) - sum(ranked[0]))
+        deeper = _further(aheads, ranked[0][0], tree.depths[leaves[0]])
         chosen, greatest = 0, 0.0
         width = 1
         while True:
             threshold = min(least, self._row_price(size, width))
-            gain = sum(p - threshold for row in fresh[:width] for p in row if p > threshold)
+            gain = sum([p - threshold for row in ranked[:width] for p in row if p > threshold])
             step = rate * costs(width)
             for further in range(_LOOK_AHEAD):
                 value = gain - (further + 1) * step - catch_up
@@ -335,9 +336,9 @@ class Planner:
                     chosen, greatest = width, value
                 if further < len(deeper):
                     gain += max(0.0, deeper[further] - threshold)
-            if width >= len(fresh) or fresh[width][0] <= threshold:
+            if width >= len(ranked) or ranked[width][0] <= threshold:
                 return chosen, loss
-            width = min(2 * width, len(fresh))
+            width = min(2 * width, len(ranked))
 
     def _row_price(self, size: int, further: int) -> float:
         """Tokens that one more row costs, of `further` that come on top of the best size. A node
@@ -349,27 +350,14 @@ class Planner:
         start = self.overhead_s if size == 1 else 0.0
         return self._rate * (times[rows + further] - times[rows] + start) / further
 
-    def _fresh(self, source: int, tree: MergedTree, leaf: int) -> list[float]:
-        """How far the children of a leaf may reach, best first: acceptance by position, of what
-        other sources have not proposed there already."""
-        reach = tree.reach[leaf] * max(0.0, 1 - tree.mass[leaf])
-        return [reach * p for p in self.calibration.ahead(source, tree.depths[leaf] + 1)]
-
-    def _further(self, source: int, reach: float, depth: int) -> list[float]:
-        """The same for the best child's best child, and so on; the leaf is at `depth`."""
-        found = []
-        for below in range(depth + 2, depth + 1 + _LOOK_AHEAD):
-            reach *= self.calibration.ahead(source, below)[0]
-            found.append(reach)
-        return found
-
     def _just_in_time(self, source: int, width: int) -> int:
         """Draft steps that are worth waiting for from an empty tree, a chain being counted."""
         costs, rate = self._sources[source].costs, self._rate
         times = self.target.upto(self._pending + 2 * self.max_size)
         reach, total, best, steps = 1.0, -rate * self.overhead_s, 0.0, 0
+        aheads = self.calibration.aheads(source)
         for depth in range(1, min(self.max_steps, self.max_size - 1) + 1):
-            reach *= self.calibration.ahead(source, depth)[0]
+            reach *= aheads[min(depth, DEEPEST)][0]
             total += reach
             rows = self._pending + depth
             value = total - rate * (times[rows] - times[self._pending] + depth * costs(width))
@@ -393,6 +381,31 @@ class Planner:
         self._asked += _WORTH_WEIGHT * (self._size - self._asked)
         if source.probing and matched:  # go on: it may be good again
             source.credit = max(source.credit, source.costs(1) / self.target(1))
+
+
+def _fresh(
+    aheads: Sequence[Sequence[float]], tree: MergedTree, leaves: Sequence[int]
+) -> list[list[float]]:
+    """How far the children of each leaf may reach, best first, the best leaf's first: acceptance by
+    position, of what other sources have not proposed there already."""
+    reach, mass, depths = tree.reach, tree.mass, tree.depths
+    rows = []
+    for leaf in leaves:
+        left = 1 - mass[leaf]
+        own = reach[leaf] * left if left > 0 else 0.0
+        depth = depths[leaf] + 1
+        rows.append([own * p for p in aheads[depth if depth < DEEPEST else DEEPEST]])
+    rows.sort(reverse=True)
+    return rows
+
+
+def _further(aheads: Sequence[Sequence[float]], reach: float, depth: int) -> list[float]:
+    """The same for the best child's best child, and so on; the leaf is at `depth`."""
+    found = []
+    for below in range(depth + 2, depth + 1 + _LOOK_AHEAD):
+        reach *= aheads[min(below, DEEPEST)][0]
+        found.append(reach)
+    return found
 
 
 __all__ = ["AsyncPlan", "Planner"]

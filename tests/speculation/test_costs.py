@@ -3,7 +3,7 @@
 import pytest
 
 from swiftspec_daemon.errors import UsageError
-from swiftspec_daemon.speculation.costs import CostTable, best_chain, sequoia_cost
+from swiftspec_daemon.speculation.costs import CostTable
 
 
 def test_straight_lines_between_and_beyond():
@@ -63,20 +63,3 @@ def test_a_time_between_two_measured_ones_moves_both():
 def test_bad_tables_are_refused(seconds):
     with pytest.raises(UsageError):
         CostTable(seconds)
-
-
-def test_sequoias_formula():
-    assert sequoia_cost(4, 1.0, 12.0, 3.2, overhead_s=0.8) == pytest.approx(16.8 / 3.2)
-
-
-def test_the_best_chain_is_the_cheapest_of_all():
-    table = CostTable({1: 10.0, 4: 12.5, 8: 16.4, 16: 26.0})
-    acceptance = [0.8] * 12
-    costs = []
-    for steps in range(13):
-        length = sum(0.8**i for i in range(steps + 1))
-        costs.append((steps * 1.2 + table(steps + 1)) / length)
-    best = best_chain(table, 1.2, acceptance)
-    assert best.seconds_per_token == pytest.approx(min(costs))
-    assert best.steps == costs.index(min(costs)) == 4
-    assert best_chain(table, 1.2, [0.1] * 4) == (0, 10.0)

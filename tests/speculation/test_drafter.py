@@ -249,17 +249,16 @@ def test_what_is_left_to_run_is_told():
     ranked = hashed(3)
     first, second, third = ranked(tuple(PROMPT))[0]
     found = drafter(FunctionDraft(ranked), width=1, max_depth=2)
-    assert (found.missing, found.expandable(0)) == (0, False)
+    assert (found.missing, found.leaves()) == (0, [])
     found.begin(PROMPT, TextState(tuple(PROMPT), frozenset([second])))
-    assert (found.missing, found.expandable(0)) == (5, True)
+    assert (found.missing, found.leaves()) == (5, [0])
     found.step()
-    assert (found.missing, found.expandable(0)) == (0, False)
-    nodes = [found.tree.child(0, token) for token in (first, second, third)]
-    assert all(map(found.expandable, nodes))
+    assert found.missing == 0
+    assert {found.tree.tokens[node] for node in found.leaves()} == {first, second, third}
     run(found)
-    assert not any(map(found.expandable, range(len(found.tree))))
+    assert found.leaves() == []
     found.max_depth = 3
-    assert [node for node in range(len(found.tree)) if found.expandable(node)] == [
+    assert sorted(found.leaves()) == [
         node for node in range(len(found.tree)) if found.tree.depths[node] == 2
     ]
 

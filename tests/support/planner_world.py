@@ -142,7 +142,7 @@ class World:
     @staticmethod
     def leaves(drafter: TreeDrafter, tree: MergedTree) -> list[int]:
         place = tree.place(DRAFT)
-        return [place[node] for node in range(len(drafter.tree)) if drafter.expandable(node)]
+        return [place[node] for node in drafter.leaves()]
 
 
 def prompts(count: int) -> list[list[int]]:

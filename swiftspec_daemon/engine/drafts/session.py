@@ -289,7 +289,7 @@ class DraftSession:
         while True:
             candidates.update(own)
             place = candidates.place(bit)
-            leaves = [place[node] for node in range(len(own.tree)) if drafter.expandable(node)]
+            leaves = [place[node] for node in drafter.leaves()]
             missing = drafter.missing
             catch_up_s = costs(missing) if missing > 1 else 0.0
             width = self._planner.next_width(bit, candidates, leaves, catch_up_s=catch_up_s)

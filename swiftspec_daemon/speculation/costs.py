@@ -32,6 +32,7 @@ class CostTable:
             raise UsageError("A table of step times needs one row and only positive times.")
         self._rows = sorted(seconds)
         self._raw = [float(seconds[rows]) for rows in self._rows]
+        self._start = self._raw
         self._seconds = list(accumulate(self._raw, max))
         self._table: list[float] = []
 
@@ -64,12 +65,27 @@ class CostTable:
         if rows < 1 or not seconds > 0:
             return
         ratio = max(1 / _OUTLIER, min(_OUTLIER, seconds / self(rows)))
-        common = ratio**_COMMON
-        raw = self._raw = [value * common for value in self._raw]
-        for i, share in self._beside(rows):
-            raw[i] *= ratio ** ((_OWN - _COMMON) * share)
-        self._seconds = list(accumulate(raw, max))
+        if rows == 1:
+            self._observe_one(ratio)
+        else:
+            common = ratio**_COMMON
+            self._raw = [value * common for value in self._raw]
+            for i, share in self._beside(rows):
+                self._raw[i] *= ratio ** ((_OWN - _COMMON) * share)
+        self._seconds = list(accumulate(self._raw, max))
         self._table = []
+
+    def _observe_one(self, ratio: float) -> None:
+        """One row took `ratio` of what was thought. What more rows cost goes back slowly to what
+        was measured beside it: they may not be run for long if they are thought too dear, and
+        would stay so when the machine has long been quicker."""
+        one = self._raw[0] * ratio**_OWN
+        scale = one / self._start[0]
+        self._raw = [
+            value * (start * scale / value) ** _COMMON
+            for value, start in zip(self._raw, self._start, strict=True)
+        ]
+        self._raw[0] = one
 
     def _lines(self, rows: int) -> list[float]:
         known, seconds = self._rows, self._seconds

@@ -1,4 +1,4 @@
-"""Cost tables and Sequoia's formula."""
+"""Cost tables."""
 
 import pytest
 
@@ -35,6 +35,23 @@ def test_learns_what_it_sees_and_moves_the_rest_along_slowly():
     for _ in range(100):
         table.observe(1, 10.0)
     assert table(1) == pytest.approx(10.0, rel=0.01)
+
+
+def test_a_machine_that_gets_quicker_is_found_so_for_rows_that_are_not_run():
+    table = CostTable({1: 20.0, 4: 21.0, 8: 24.0})
+    for _ in range(200):
+        table.observe(1, 4.0)
+    assert table(1) == pytest.approx(4.0, rel=0.01)
+    assert table(8) == pytest.approx(24.0 / 5, rel=0.1)
+
+
+def test_what_was_learned_of_many_rows_lasts_a_while():
+    table = CostTable({1: 10.0, 8: 12.0})
+    for _ in range(100):
+        table.observe(8, 20.0)
+    for _ in range(10):
+        table.observe(1, 10.0)
+    assert table(8) > 17.0
 
 
 def test_an_outlier_counts_as_twice_at_most():

@@ -64,6 +64,11 @@ class WrongLookup(SuffixSource):
             self.confidences.append(confidence(MAX_MATCH, 4, 4))
         return tree
 
+    def glance(self) -> int | None:
+        """The wrong token that a proposal would begin with."""
+        held = self.tokens
+        return self._record.wrong(len(held), held[-1] % _VOCAB)
+
 
 class WrongDraft:
     """A `DraftModel` whose passes are another one's and whose proposals are all wrong."""

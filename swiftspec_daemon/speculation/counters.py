@@ -67,11 +67,12 @@ class SpeculationCounters:
         """
         self.rounds += 1
         self.tokens += tokens
-        self.proposed += len(proposed) - 1
-        self.accepted += len(accepted)
+        _count_at(self.accepted_lengths, len(accepted))
         if len(proposed) == 1:
             self.plain_rounds += 1
-        _count_at(self.accepted_lengths, len(accepted))
+            return
+        self.proposed += len(proposed) - 1
+        self.accepted += len(accepted)
         for bit, name in names.items():
             nodes = sum(1 for marks in proposed.marks[1:] if marks & bit)
             if nodes:

@@ -13,16 +13,15 @@ Knows probabilities, durations and counts, which are passed in; no clock, no tex
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from swiftspec_daemon.speculation.budget import LossBudget
 from swiftspec_daemon.speculation.calibration import DEEPEST, Calibration
 from swiftspec_daemon.speculation.costs import CostTable
 from swiftspec_daemon.speculation.expansions import Expansions
 from swiftspec_daemon.speculation.merging import MergedTree
+from swiftspec_daemon.speculation.outlook import LOOK_AHEAD, fresh, further
+from swiftspec_daemon.speculation.planned import AsyncPlan, PlannedSource
 
-_LOOK_AHEAD = 4
-"""Draft steps whose gain is weighed together: one alone may not pay where two do."""
 _MEMORY = 16.0
 """Rounds after which what was fades to 1/e in the rate."""
 _PROBE_SHARE = 0.003
@@ -35,51 +34,14 @@ _WIDEST = 8
 """Leaves of a draft step: more bring next to nothing (SwiftSpec, section 4.5)."""
 _HOP_S = 0.5e-3
 """What a message to a draft worker and back may take on top of its steps."""
-_OWN_S = 0.1e-3
-"""What it takes, in Python, to merge, choose, verify and learn from a tree."""
+_OWN_S = 0.3e-3
+"""What it takes, in Python whose code and data the target's weights have driven out of the caches,
+to merge, choose, verify and learn from a tree."""
+_LONGEST_REST = 32
+"""Rounds in which nothing is tried, at a time."""
 _WORTH_WEIGHT = 1 / 8
-
-
-class AsyncPlan(NamedTuple):
-    """What an asynchronous draft is asked to do (SwiftSpec, algorithm 1)."""
-
-    size: int
-    """Nodes of the tree that is wanted, the root included (bs)."""
-    width: int
-    """Leaves that one forward pass expands (w)."""
-    steps: int
-    """Expansions while the target verifies (d)."""
-    just_in_time: int
-    """Expansions that are worth waiting for where the tree was lost."""
-    deadline_s: float
-    """How long the target waits for the tree."""
-
-
-class _Source:
-    """What the planner knows of one source."""
-
-    def __init__(self, costs: CostTable, *, lookup: bool) -> None:
-        self.costs = costs
-        self.lookup = lookup
-        self.credit = 0.0
-        """Plain steps that a probe may be expected to lose."""
-        self.probing = False
-        self.used = False
-        """In this round."""
-        self.worth = 1.0
-        """Tokens a round that it brought more than it cost, of late."""
-        self.spent = 0.0
-        """Seconds in this round, and"""
-        self.gain = 0.0
-        """its part in what the chosen tree is expected to gain."""
-
-    def probe(self, loss: float) -> bool:
-        """Whether to try it although `loss` plain steps are likely to be lost by it."""
-        if loss > self.credit:
-            return False
-        self.credit -= loss
-        self.probing = True
-        return True
+_HOPE = 0.1
+"""Worth of a source that was right in a probe: it is asked again before it is judged."""
 
 
 class Planner:
@@ -107,7 +69,7 @@ class Planner:
         self.budget = budget or LossBudget()
         self.max_size, self.max_steps = max_size, max_steps
         self.overhead_s = overhead_s
-        self._sources: dict[int, _Source] = {}
+        self._sources: dict[int, PlannedSource] = {}
         self._tokens, self._seconds = 1.0, target(1)  # a round's, of late
         self._rate = 1 / target(1)
         self._pending = 1
@@ -122,11 +84,11 @@ class Planner:
 
     def add_lookup(self, source: int, seconds: float) -> None:
         """A source that proposes at once, for that many seconds a proposal."""
-        self._sources[source] = _Source(CostTable({1: seconds}), lookup=True)
+        self._sources[source] = PlannedSource(CostTable({1: seconds}), lookup=True)
 
     def add_draft(self, source: int, costs: CostTable) -> None:
         """A draft model; `costs` are those of its forward passes by rows."""
-        self._sources[source] = _Source(costs, lookup=False)
+        self._sources[source] = PlannedSource(costs, lookup=False)
 
     @property
     def rate(self) -> float:
@@ -143,14 +105,14 @@ class Planner:
         self._rate = max(self._tokens / self._seconds, 1 / self.target(1))
         for source in self._sources.values():
             source.credit = min(_MOST_CREDIT, source.credit + _PROBE_SHARE)
-            source.probing = source.used = False
+            source.probing = source.used = source.asked = False
             source.spent = source.gain = 0.0
 
     def wants(self, source: int) -> bool:
         """Whether a lookup, or the tree of an asynchronous draft, is wanted in this round."""
         mine = self._sources[source]
-        loss = (mine.costs(1) + (_OWN_S if mine.lookup else _HOP_S)) / self.target(1)
-        mine.used = mine.worth > 0 or mine.probe(loss)
+        mine.asked = True
+        mine.used = mine.worth > 0 or mine.probe(self._asking_loss(mine))
         return mine.used
 
     def next_width(
@@ -237,6 +199,48 @@ class Planner:
         kind = "probe" if probe else "speculative" if self._size > 1 else "plain"
         self._rounds[kind] += 1
 
+    # --- rest ---------------------------------------------------------------------------------
+
+    def rest(self, catch_up_s: Mapping[int, float]) -> int:
+        """How many rounds to come are plain whatever is asked here, as things are: no source pays,
+        and none has saved enough for a probe. To be called when a round was `verified`.
+
+        `catch_up_s` has the draft models of this request and what each would have to do before its
+        next step; lookups that were not asked in the round count for nothing.
+        """
+        rounds = float(_LONGEST_REST)
+        for number, source in self._sources.items():
+            if source.lookup:
+                if not source.asked:
+                    continue
+                pays, loss = source.worth > 0, self._asking_loss(source)
+            elif number in catch_up_s:
+                pays = source.used or self.pays(number)
+                first = sum(self.calibration.ahead(number, 1))
+                loss = (source.costs(1) + catch_up_s[number]) / self.target(1) - first
+            else:
+                continue
+            if pays:
+                return 0
+            rounds = min(rounds, (loss - source.credit) / _PROBE_SHARE)
+        return max(0, int(rounds))
+
+    def rested(self, rounds: int, seconds: float) -> None:
+        """So many plain rounds, of a token each, have gone by in these seconds."""
+        self.target.observe(1, seconds / rounds)
+        self.budget.settle(rounds, rounds)
+        keep = (1 - 1 / _MEMORY) ** rounds
+        self._tokens = keep * self._tokens + (1 - keep)
+        self._seconds = keep * self._seconds + (1 - keep) * self.target(1)
+        for source in self._sources.values():
+            source.credit = min(_MOST_CREDIT, source.credit + rounds * _PROBE_SHARE)
+        self._rounds["plain"] += rounds
+
+    def rouse(self, source: int) -> None:
+        """A lookup would have been right of late: it is asked again."""
+        mine = self._sources[source]
+        mine.worth = max(mine.worth, _HOPE)
+
     # --- asynchronous drafts ------------------------------------------------------------------
 
     def async_plan(self, source: int) -> AsyncPlan | None:
@@ -290,6 +294,10 @@ class Planner:
         """Whether the round may take `further_s` more and then bring one token only."""
         return self.budget.affords((self._spent + further_s) / self.target(1))
 
+    def _asking_loss(self, source: PlannedSource) -> float:
+        """Plain steps that are lost where a lookup or an asynchronous draft is asked in vain."""
+        return (source.costs(1) + (_OWN_S if source.lookup else _HOP_S)) / self.target(1)
+
     def _optimum(self, probabilities: Sequence[float]) -> tuple[int, float]:
         """Best size, and what it gains over no tree, of path probabilities, greatest first."""
         first, rate = self._pending, self._rate
@@ -321,21 +329,21 @@ class Planner:
         rounds = max(1.0, self._remaining / self._tokens)
         catch_up = rate * catch_up_s / rounds
         aheads = self.calibration.aheads(source)
-        ranked = _fresh(aheads, tree, leaves)
+        ranked = fresh(aheads, tree, leaves)
         loss = max(0.0, (costs(1) + catch_up_s) / self.target(1) - sum(ranked[0]))
-        deeper = _further(aheads, ranked[0][0], tree.depths[leaves[0]])
+        deeper = further(aheads, ranked[0][0], tree.depths[leaves[0]])
         chosen, greatest = 0, 0.0
         width = 1
         while True:
             threshold = min(least, self._row_price(size, width))
             gain = sum([p - threshold for row in ranked[:width] for p in row if p > threshold])
             step = rate * costs(width)
-            for further in range(_LOOK_AHEAD):
-                value = gain - (further + 1) * step - catch_up
+            for more in range(LOOK_AHEAD):
+                value = gain - (more + 1) * step - catch_up
                 if value > greatest:
                     chosen, greatest = width, value
-                if further < len(deeper):
-                    gain += max(0.0, deeper[further] - threshold)
+                if more < len(deeper):
+                    gain += max(0.0, deeper[more] - threshold)
             if width >= len(ranked) or ranked[width][0] <= threshold:
                 return chosen, loss
             width = min(2 * width, len(ranked))
@@ -372,40 +380,15 @@ class Planner:
             width *= 2
         return width
 
-    def _judge(self, source: _Source, matched: int) -> None:
+    def _judge(self, source: PlannedSource, matched: int) -> None:
         """Whether a source that was asked in this round shall be asked in the next."""
         bought = source.gain - self._rate * (source.spent + _OWN_S)
         source.worth += _WORTH_WEIGHT * (bought - source.worth)
-        if source.probing:  # one that foresaw something is asked again before it is judged
-            source.worth = max(bought, 0.1 if matched else bought)
+        if source.probing:
+            source.worth = max(bought, _HOPE if matched else bought)
         self._asked += _WORTH_WEIGHT * (self._size - self._asked)
         if source.probing and matched:  # go on: it may be good again
             source.credit = max(source.credit, source.costs(1) / self.target(1))
-
-
-def _fresh(
-    aheads: Sequence[Sequence[float]], tree: MergedTree, leaves: Sequence[int]
-) -> list[list[float]]:
-    """How far the children of each leaf may reach, best first, the best leaf's first: acceptance by
-    position, of what other sources have not proposed there already."""
-    reach, mass, depths = tree.reach, tree.mass, tree.depths
-    rows = []
-    for leaf in leaves:
-        left = 1 - mass[leaf]
-        own = reach[leaf] * left if left > 0 else 0.0
-        depth = depths[leaf] + 1
-        rows.append([own * p for p in aheads[depth if depth < DEEPEST else DEEPEST]])
-    rows.sort(reverse=True)
-    return rows
-
-
-def _further(aheads: Sequence[Sequence[float]], reach: float, depth: int) -> list[float]:
-    """The same for the best child's best child, and so on; the leaf is at `depth`."""
-    found = []
-    for below in range(depth + 2, depth + 1 + _LOOK_AHEAD):
-        reach *= aheads[min(below, DEEPEST)][0]
-        found.append(reach)
-    return found
 
 
 __all__ = ["AsyncPlan", "Planner"]

@@ -241,6 +241,21 @@ class SuffixSource:
         """More tokens were decided."""
         self._own.extend(tokens)
 
+    def glance(self) -> int | None:
+        """The token that followed the last `ORDER` tokens where they stood last, if they did: for
+        next to nothing, what a proposal would most likely begin with."""
+        held = self._own.tokens
+        if len(held) < ORDER:
+            return None
+        suffix = tuple(held[-ORDER:])
+        for place in self._own.places(suffix, 1):
+            return held[place]
+        for store in (self._past, self._store):
+            if store is not None and len(store):
+                for tokens, place in store.find(suffix, 1, self.excluded):
+                    return tokens[place]
+        return None
+
     def propose(self, limit: int) -> TokenTree:
         """A tree rooted at the last token with at most `limit` nodes below it.
 

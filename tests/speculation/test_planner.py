@@ -216,6 +216,31 @@ def test_a_lookup_is_switched_off_and_comes_back():
     assert made.explain()["speedup"] > 1.5
 
 
+def test_rest_lasts_until_a_probe_can_be_paid_for():
+    made = Planner(CostTable({1: 10.0, 8: 11.0}), Calibration(), overhead_s=0.0)
+    made.add_lookup(LOOKUP, 0.3)
+    made.begin_round()
+    made.wants(LOOKUP)
+    made.verified(1, 1, 10.0)
+    assert made.rest({}) == 0  # it may pay: it has hardly been tried
+    for _ in range(200):
+        made.begin_round()
+        made.wants(LOOKUP)
+        made.verified(1, 1, 10.0)
+    made.begin_round()
+    while made.wants(LOOKUP):
+        made.verified(1, 1, 10.0)
+        made.begin_round()
+    made.verified(1, 1, 10.0)
+    rounds = made.rest({})
+    assert 5 <= rounds <= 10
+    made.rested(rounds, rounds * 10.0)
+    made.begin_round()
+    made.begin_round()
+    assert made.wants(LOOKUP)
+    assert made.explain()["rounds"]["plain"] >= rounds
+
+
 def test_async_plans():
     made = planner(World(GPU, GPU_DRAFT), GPU, GPU_DRAFT)
     made.begin_round()

@@ -221,3 +221,20 @@ def test_work_is_reused_between_keystrokes():
         source.begin([*prompt, 1, 2])
         source.begin([*prompt[:-3], 7])
     assert fed == [2, 1]
+
+
+def test_a_glance_is_what_a_proposal_begins_with():
+    store, past = SuffixStore(), SuffixStore()
+    source = SuffixSource(store, 1, past)
+    source.begin([1, 2])
+    assert source.glance() is None
+    source.begin([7, 1, 2, 3, 4, 5, 1, 2, 3])
+    assert source.glance() == 4
+    source.extend([9])
+    assert source.glance() is None
+    store.add("other", [2, 3, 9, 11])
+    assert source.glance() == 11
+    past.add("past", [2, 3, 9, 12])
+    assert source.glance() == 12
+    source.excluded = "past"
+    assert source.glance() == 11

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from swiftspec_daemon.engine.drafts.rest import Rest
 from swiftspec_daemon.errors import SwiftSpecError
 from swiftspec_daemon.speculation.calibration import Calibration, Proposal
 from swiftspec_daemon.speculation.costs import CostTable
@@ -134,10 +135,12 @@ class DraftSession:
         self._proposed_at = 0.0
         self._draft_s = self._own_s = 0.0
         self._rows = 1
+        self._rest = Rest()
 
     def begin(self, tokens: Sequence[int], prompt: int, state: DecodeState) -> None:
         """Start behind all decided `tokens`, of which `prompt` are the prompt's."""
         self._root, self._room, self._decided = tokens[-1], state.room, 0
+        self._rest = Rest()
         if self._sources.lookup is not None:
             self._sources.lookup.begin(tokens)
         self._drafters = [None] * len(self._sources.local)
@@ -164,6 +167,9 @@ class DraftSession:
         `pending` decided tokens have no KV in the target; the tree may have `most` nodes.
         """
         started = self._clock()
+        if self._rest.left:
+            self._proposed_at = started
+            return TokenTree(self._root)
         self._draft_s = 0.0
         self._proposals = []
         self._candidates = MergedTree(self._calibration, self._root)
@@ -175,12 +181,16 @@ class DraftSession:
             if drafter is not None:
                 with self._guarded(index):
                     self._draft(index, drafter)
-        size = min(self._planner.choose_size(self._candidates), most)
-        chosen = self._candidates.best(size)
+        chosen = self._choose(most)
         self._rows = pending + len(chosen) - 1
         self._proposed_at = self._clock()
         self._own_s = self._proposed_at - started - self._draft_s
         return chosen
+
+    def _choose(self, most: int) -> TokenTree:
+        if not self._proposals:
+            return TokenTree(self._root)
+        return self._candidates.best(min(self._planner.choose_size(self._candidates), most))
 
     def verified(
         self,
@@ -195,20 +205,18 @@ class DraftSession:
         token, None if the text ends there.
         """
         now = self._clock()
+        if self._rest.left:
+            self._rest_on(decided, now - self._proposed_at, state)
+            return
         matched: dict[int, int] = {}
         if proposed is not None:
             for proposal in self._proposals:
                 matched[proposal.source] = self._calibration.learn(proposal, decided)
             self._planner.verified(len(decided), self._rows, now - self._proposed_at, matched)
         if state is not None:
-            self._root, self._room = decided[-1], state.room
-            self._decided = len(decided)
-            self._open_round(1)
-            if self._sources.remote is not None:
-                self._sources.remote.verified(decided)
-            if self._sources.lookup is not None:
-                self._sources.lookup.extend(decided)
-            matches = self._accept(decided, state)
+            if proposed is not None and self._sources.remote is None:
+                self._rest = Rest(self._planner.rest(self._catch_up_s(len(decided))))
+            matches = self._go_on(decided, state)
             if matches and proposed is not None:
                 self._count_fall(max(matches) == len(decided))
         if proposed is not None:
@@ -217,6 +225,50 @@ class DraftSession:
             counters.target_s += now - self._proposed_at
             counters.target_idle_s += self._draft_s
             counters.own_s += self._own_s + self._clock() - now
+
+    def _go_on(self, decided: Sequence[int], state: DecodeState) -> list[int]:
+        """Make the sources ready for the next round; how many tokens each draft here foresaw."""
+        self._root, self._room = decided[-1], state.room
+        self._decided = len(decided)
+        self._open_round(1)
+        if self._sources.remote is not None:
+            self._sources.remote.verified(decided)
+        if self._sources.lookup is not None:
+            self._sources.lookup.extend(decided)
+            self._rest.guess = self._sources.lookup.glance() if self._rest.left else None
+        return self._accept(decided, state)
+
+    # --- rest ---------------------------------------------------------------------------------
+
+    def _catch_up_s(self, decided: int) -> dict[int, float]:
+        """Of each draft here: seconds that it needs before its next step."""
+        return {
+            draft_bit(index): self._sources.local[index].costs(drafter.missing + decided)
+            for index, drafter in enumerate(self._drafters)
+            if drafter is not None
+        }
+
+    def _rest_on(self, decided: Sequence[int], seconds: float, state: DecodeState | None) -> None:
+        """A plain round in which nothing was asked. Look-ups are watched from afar: when one would
+        have been right twice running, the rest is over."""
+        rest, lookup = self._rest, self._sources.lookup
+        rest.went_by(decided, seconds)
+        self.counters.record(TokenTree(self._root), [], len(decided), self._names)
+        self.counters.target_s += seconds
+        if state is None:
+            self._planner.rested(len(rest.tokens), rest.seconds)
+            return
+        self._root, self._room = decided[-1], state.room
+        if lookup is not None:
+            lookup.extend(decided)
+            rest.guess = lookup.glance()
+        if rest.left:
+            return
+        self._planner.rested(len(rest.tokens), rest.seconds)
+        if rest.roused:
+            self._planner.rouse(NGRAM)
+        self._open_round(1)
+        self._accept(rest.tokens, state)
 
     def close(self) -> None:
         """The request is over or suspended."""
@@ -285,16 +337,18 @@ class DraftSession:
         bit = draft_bit(index)
         costs, candidates = self._sources.local[index].costs, self._candidates
         own = Proposal(bit, drafter.tree)
-        self._proposals.append(own)
         while True:
-            candidates.update(own)
+            if len(own.tree) > 1:
+                candidates.update(own)
             place = candidates.place(bit)
             leaves = [place[node] for node in drafter.leaves()]
             missing = drafter.missing
             catch_up_s = costs(missing) if missing > 1 else 0.0
             width = self._planner.next_width(bit, candidates, leaves, catch_up_s=catch_up_s)
             if not width or not self._step(bit, drafter, width):
-                return
+                break
+        if len(own.tree) > 1:
+            self._proposals.append(own)
 
     def _accept(self, decided: Sequence[int], state: DecodeState) -> list[int]:
         """Re-root the drafts here; how many of the tokens each of them foresaw."""

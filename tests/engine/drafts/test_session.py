@@ -97,7 +97,7 @@ def session(*drafts, lookup=False, remote=None):
     return DraftSession(sources, planner, calibration, lambda: 0.0)
 
 
-def decode(drafts, count, prompt=PROMPT):
+def decode(drafts, count, prompt=PROMPT, target=TARGET):
     """Rounds until `count` tokens are decided; all tokens."""
     tokens, state = list(prompt), RULES.begin(prompt, count)
     drafts.begin(tokens, len(prompt), state)
@@ -107,7 +107,7 @@ def decode(drafts, count, prompt=PROMPT):
         assert 1 <= len(tree) <= 16
         rows = np.zeros((len(tree), VOCAB), dtype=np.float32)
         for node in range(len(tree)):
-            rows[node, TARGET([*tokens, *(tree.tokens[n] for n in tree.path(node)[1:])])] = 1.0
+            rows[node, target([*tokens, *(tree.tokens[n] for n in tree.path(node)[1:])])] = 1.0
         walked = walk(rows, tree.child, state)
         tokens += walked.tokens
         state = None if walked.finish else walked.states[-1]
@@ -116,11 +116,28 @@ def decode(drafts, count, prompt=PROMPT):
     return tokens
 
 
-def plain(count, prompt=PROMPT):
+def plain(count, prompt=PROMPT, target=TARGET):
     tokens = list(prompt)
     for _ in range(count):
-        tokens.append(TARGET(tokens))
+        tokens.append(target(tokens))
     return tokens
+
+
+def in_circles_from(start):
+    """A text without repetitions up to `start`, which then repeats its last seven tokens."""
+    return lambda tokens: tokens[-7] if len(tokens) >= start else TARGET(tokens)
+
+
+def noted_calls(monkeypatch, owner, name, note):
+    """What `note` says of each call."""
+    seen, called = [], getattr(owner, name)
+
+    def noted(self, *arguments, **options):
+        seen.append(note(self, *arguments, **options))
+        return called(self, *arguments, **options)
+
+    monkeypatch.setattr(owner, name, noted)
+    return seen
 
 
 @pytest.mark.parametrize(
@@ -159,6 +176,35 @@ def test_a_draft_that_never_agrees_is_soon_left_alone():
     decode(drafts, 500)
     assert drafts.counters.plain_rounds > 450
     assert drafts.counters.draft_steps < 150
+
+
+@pytest.mark.parametrize("drafts", [[], [Agreement.adversarial()]], ids=["lookup", "and draft"])
+def test_where_nothing_pays_the_planner_is_seldom_asked(monkeypatch, drafts):
+    made = session(*map(local, drafts), lookup=True)
+    rounds = noted_calls(
+        monkeypatch, Planner, "begin_round", lambda self, **_: made.counters.tokens
+    )
+    assert decode(made, 600) == plain(600)
+    assert made.counters.rounds == made.counters.tokens == 600
+    assert 10 < len([at for at in rounds if at > 200]) < 200
+
+
+def test_a_rest_ends_where_a_lookup_would_have_been_right(monkeypatch):
+    monkeypatch.setattr(Planner, "rest", lambda self, catch_up_s: 1000)
+    asked = noted_calls(monkeypatch, SuffixSource, "propose", lambda self, _: len(self.tokens))
+    target = in_circles_from(400)
+    made = session(lookup=True)
+    assert decode(made, 500, target=target) == plain(500, target=target)
+    # From there on the last three tokens have stood there before, and what followed was right.
+    assert asked[:2] == [len(PROMPT), 400 + 3 + 2]
+    assert made.counters.accepted_by["ngram"] > 60
+
+
+def test_drafts_know_what_was_decided_in_a_rest():
+    target = in_circles_from(400)
+    made = session(local(Agreement.adversarial()), lookup=True)
+    assert decode(made, 600, target=target) == plain(600, target=target)
+    assert made.counters.accepted_by["ngram"] > 100
 
 
 def test_sources_are_counted_apart():

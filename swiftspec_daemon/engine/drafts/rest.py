@@ -20,8 +20,10 @@ class Rest:
     left: int = 0
     guess: int | None = None
     """The token that a look-up would have proposed for this round."""
+    rounds: int = 0
+    """That have gone by, and"""
     tokens: list[int] = field(default_factory=list)
-    """Decided meanwhile."""
+    """what was decided in them: one token each, and none where the text ended."""
     seconds: float = 0.0
     """Of the target's passes meanwhile."""
     _right: int = 0
@@ -33,7 +35,8 @@ class Rest:
 
     def went_by(self, decided: Sequence[int], seconds: float) -> None:
         """A round of it is over."""
-        self._right = self._right + 1 if self.guess == decided[0] else 0
+        self._right = self._right + 1 if [self.guess] == list(decided) else 0
+        self.rounds += 1
         self.tokens += decided
         self.seconds += seconds
         self.left = 0 if self.roused else self.left - 1

@@ -256,7 +256,7 @@ class DraftSession:
         self.counters.record(TokenTree(self._root), [], len(decided), self._names)
         self.counters.target_s += seconds
         if state is None:
-            self._planner.rested(len(rest.tokens), rest.seconds)
+            self._planner.rested(rest.rounds, rest.seconds)
             return
         self._root, self._room = decided[-1], state.room
         if lookup is not None:
@@ -264,7 +264,7 @@ class DraftSession:
             rest.guess = lookup.glance()
         if rest.left:
             return
-        self._planner.rested(len(rest.tokens), rest.seconds)
+        self._planner.rested(rest.rounds, rest.seconds)
         if rest.roused:
             self._planner.rouse(NGRAM)
         self._open_round(1)

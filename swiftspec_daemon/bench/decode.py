@@ -28,6 +28,8 @@ PLAIN, AGAIN, WORST = "plain", "plain again", "worst"
 NGRAM, CHAIN, SERIAL, ASYNC = "ngram", "chain", "serial", "async"
 _LEAST_TOKENS = 4
 """Texts that end sooner are left out."""
+_WORST_TIMES = 3
+"""Pairs against drafts that always fail, for each that others get: the difference is small."""
 _TRIAL = 4
 """Texts by which the number of threads is chosen."""
 
@@ -194,9 +196,10 @@ class _Bench:
         others: Sequence[Contestant],
         prompts: Sequence[Prompt],
         made: Measured,
+        times: int = 1,
     ) -> None:
         """Every prompt by all engines, whose order goes round."""
-        for phase, order, prompt in self._rounds([plain, *others], prompts):
+        for phase, order, prompt in self._rounds([plain, *others], prompts, times):
             self._progress(*phase)
             runs = {engine.name: self._run(engine, prompt) for engine in order}
             made.texts += [
@@ -212,7 +215,7 @@ class _Bench:
             Contestant.worst(target, self._settings, self._progress),
             Contestant.plain(target, AGAIN),
         ]
-        self._compare(plain, opponents, prompts, made)
+        self._compare(plain, opponents, prompts, made, _WORST_TIMES)
 
     def _async_against_serial(
         self, prompts: Sequence[Prompt], has_draft: bool, made: Measured
@@ -246,13 +249,15 @@ class _Bench:
         return recorder.trace()
 
     def _rounds(
-        self, engines: Sequence[Contestant], prompts: Sequence[Prompt]
+        self, engines: Sequence[Contestant], prompts: Sequence[Prompt], times: int = 1
     ) -> Iterator[tuple[tuple[str, float], list[Contestant], Prompt]]:
-        """What to run: phase and fraction, the engines in turn, and the prompt."""
-        total = len(prompts) * self._options.pairs
+        """What to run, `times` as many pairs as asked for: phase and fraction, the engines in
+        turn, and the prompt."""
+        pairs = self._options.pairs * times
+        total = len(prompts) * pairs
         names = ", ".join(engine.name for engine in engines)
         for number in range(total):
-            prompt = prompts[number // self._options.pairs]
+            prompt = prompts[number // pairs]
             first = number % len(engines)
             order = [*engines[first:], *engines[:first]]
             yield (f"{prompt.kind}: {names}", number / total), order, prompt

@@ -25,8 +25,12 @@ def status_rows(status: SpeculationStatus) -> dict[str, str]:
     rows = {"speculation": f"{status.mode}{_with(status)}{tuned}"}
     if status.message:
         rows["no draft"] = status.message
-    for number, draft in enumerate(status.drafts):
+    here = [draft for draft in status.drafts if not draft.own_process]
+    for number, draft in enumerate(here):
         rows[f"draft {number + 1}" if number else "draft"] = describe_draft(draft)
+    for draft in status.drafts:
+        if draft.own_process:
+            rows["draft, async" if here else "draft"] = describe_draft(draft)
     for mode, counts in status.totals.items():
         if counts.rounds:
             rows[f"with {mode}"] = "; ".join(totals(counts))
@@ -77,7 +81,7 @@ def plan(planner: PlannerStatus) -> str:
 
 
 def _with(status: SpeculationStatus) -> str:
-    names = " and ".join(draft.name for draft in status.drafts)
+    names = " and ".join(dict.fromkeys(draft.name for draft in status.drafts))
     if names:
         return f" with draft {names}"
     return " (look-up in the text)" if status.mode == "ngram" else ""

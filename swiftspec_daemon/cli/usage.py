@@ -14,6 +14,9 @@ from swiftspec_daemon.errors import UsageError
 PARSE_ERRORS = cast(type[Exception], typer.BadParameter.__mro__[1])
 """The parser's class of all such errors; typer exports only this child of it."""
 
+_NOISE = "Value error, "
+"""What newer parsers begin a message with."""
+
 
 def describe(error: Exception) -> UsageError | None:
     """The parser's error in our words; None if it has shown the help already."""
@@ -35,7 +38,7 @@ def _sentence(error: Any) -> str:
             return f"{name} must be a number, at least {low:g}."
         if high is not None:
             return f"{name} must be a number, at most {high:g}."
-        return f"{name}: {_ended(error.message)}"
+        return f"{name}: {_ended(error.message.removeprefix(_NOISE))}"
     return _ended(error.format_message())
 
 

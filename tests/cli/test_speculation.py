@@ -67,6 +67,19 @@ def test_the_rows_of_status():
     }
 
 
+def test_a_draft_that_is_there_twice_is_named_once():
+    """In the model's process for serial requests, and in one of its own for asynchronous ones."""
+    drafts = [DraftStatus(name="small", state="ready"), DraftStatus(name="more", state="ready")]
+    beside = DraftStatus(name="small", state="ready", own_process=True)
+    rows = status_rows(SpeculationStatus(mode="serial", drafts=[*drafts, beside]))
+    assert rows == {
+        "speculation": "serial with draft small and more",
+        "draft": "small: ready, in the model's process",
+        "draft 2": "more: ready, in the model's process",
+        "draft, async": "small: ready, in a process of its own",
+    }
+
+
 def test_the_rows_without_a_draft():
     status = SpeculationStatus(mode="ngram", message="There is no folder x.")
     assert status_rows(status) == {
